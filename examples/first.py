@@ -1,0 +1,19 @@
+"""The smallest use: eigenvectors of a matrix by minimising Brockett's function."""
+
+import numpy as np
+
+import stiefel
+
+A = np.diag(np.arange(1.0, 101.0))
+weights = np.arange(1.0, 4.0)
+
+
+def fun(X):
+    AXw = A @ X * weights
+    return np.vdot(X, AXw), 2 * AXw
+
+
+result = stiefel.minimize(fun, stiefel.random_point(100, 3, seed=0), rtol=1e-8)
+print(result)
+assert result.success
+assert abs(result.fun - (3 * 1 + 2 * 2 + 1 * 3)) < 1e-8

@@ -1,0 +1,37 @@
+"""Optimisation with orthogonality constraints: minimise f(X) subject to XᴴX = I.
+
+import stiefel
+
+result = stiefel.minimize(fun, X0)  # fun(X) -> (value, gradient)
+"""
+
+from .check import check_gradient
+from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
+from .minimize import minimize
+from .points import extrapolate, interpolate, nearest, random_point
+from .solvers import AcceleratedGradient, GradientDescent
+from .solvers.result import Result, Status
+from .solvers.stopping import MaxIterations, MaxSeconds, RelativeGradient
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AcceleratedGradient",
+    "Euclidean",
+    "GradientDescent",
+    "Grassmann",
+    "MaxIterations",
+    "MaxSeconds",
+    "RelativeGradient",
+    "Result",
+    "SpecialOrthogonal",
+    "Sphere",
+    "Status",
+    "Stiefel",
+    "check_gradient",
+    "extrapolate",
+    "interpolate",
+    "minimize",
+    "nearest",
+    "random_point",
+]

@@ -1,0 +1,165 @@
+"""Is the gradient right?  A Taylor test that names the usual mistakes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .interop.functions import CountedObjective
+from .interop.trees import Tree
+from .minimize import place
+
+Array = Any
+
+DIRECTIONS = 3
+LEAST_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient
+
+
+@dataclass(frozen=True)
+class GradientCheck:
+    """The verdict of `check_gradient`; true in a condition if the gradient is right."""
+
+    correct: bool
+    slope: float  # of log|f(X_t) − f(X) − t⟨G, T⟩| against log t: 2 if right, 1 if wrong
+    relative_error: float  # of the directional derivatives, the largest one
+    explanation: str
+
+    def __bool__(self) -> bool:
+        return self.correct
+
+    def __str__(self) -> str:
+        verdict = "the gradient is right" if self.correct else "the gradient is WRONG"
+        return (
+            f"{verdict}: Taylor slope {self.slope:.2f} (2 expected), "
+            f"relative error {self.relative_error:.1e}. {self.explanation}"
+        )
+
+
+def check_gradient(
+    fun: Any, X: Any, *, jac: Any = None, manifold: Any = None, seed: int = 0
+) -> GradientCheck:
+    """Compare the gradient of ``fun`` at X with differences of its values along random curves.
+
+    Only what a method on the manifold can see is tested.  About 50 values are computed.
+    """
+    tree = Tree(X)
+    geometry, point = place(tree, X, manifold)
+    objective = CountedObjective(fun, jac, tree, point)
+    f, gradient, _ = objective.value_and_gradient(point)
+    rng = np.random.default_rng(seed)
+    tests = [_Direction(geometry, objective, point, f, rng) for _ in range(DIRECTIONS)]
+    measured = [t.derivative for t in tests]
+    claimed = [t.pair(gradient) for t in tests]
+    scale = max(map(abs, measured + claimed)) or 1.0
+    noise = max(t.noise for t in tests)
+    error = _largest_gap(measured, claimed) / scale
+    slope = min(t.slope(c) for t, c in zip(tests, claimed, strict=True))
+    allowed = max(10.0 * noise / scale, math.sqrt(geometry.eps(point)))
+    correct = error <= allowed and (slope >= LEAST_SLOPE or error <= 0.1 * allowed)
+    if correct:
+        return GradientCheck(True, slope, error, "")
+    return GradientCheck(False, slope, error, _explain(tests, measured, gradient, scale, allowed))
+
+
+class _Direction:
+    """Values of f along one random curve through X."""
+
+    def __init__(
+        self, geometry: Any, objective: CountedObjective, X: Any, f: float, rng: Any
+    ) -> None:
+        leaves = X if isinstance(X, tuple) else (X,)
+        draws = tuple(_gaussian_like(leaf, rng) for leaf in leaves)
+        W = geometry.project_direction(X, draws if isinstance(X, tuple) else draws[0])
+        W = geometry.combine(1.0 / geometry.norm(X, W), W, 0.0, W)
+        T = geometry.raise_index(X, W)
+        self._tangents = T if isinstance(T, tuple) else (T,)
+        ray = geometry.ray(X, W)
+        eps = geometry.eps(X)
+        self.steps = np.geomspace(1e-1, max(1e-5, eps**0.4), 8)
+        self._f = f
+        self._values = [objective.value(ray(t)) for t in self.steps]
+        h = eps ** (1 / 3)
+        central = [
+            (objective.value(ray(s)) - objective.value(ray(-s))) / (2 * s) for s in (h, 2 * h)
+        ]
+        self.derivative = (4.0 * central[0] - central[1]) / 3.0
+        self.noise = 10.0 * eps * max(abs(f), 1e-300) / h
+        self._rounding = 100.0 * eps * abs(f)
+
+    def pair(self, gradient: Any) -> float:
+        """Re⟨G, T⟩."""
+        parts = gradient if isinstance(gradient, tuple) else (gradient,)
+        return sum(
+            float(np.real(np.vdot(np.asarray(g), np.asarray(t))))
+            for g, t in zip(parts, self._tangents, strict=True)
+        )
+
+    def slope(self, claimed: float) -> float:
+        """The order of the error of the linear model, from the steps where it can be seen."""
+        errors = np.array(
+            [abs(v - self._f - t * claimed) for t, v in zip(self.steps, self._values, strict=True)]
+        )
+        seen = errors > self._rounding
+        if seen.sum() < 3:
+            return 2.0  # linear to rounding
+        slopes = np.diff(np.log(errors[seen])) / np.diff(np.log(self.steps[seen]))
+        return float(np.median(slopes))
+
+
+def _gaussian_like(leaf: Array, rng: np.random.Generator) -> Array:
+    from .geometry.checks import gaussian
+
+    return gaussian(tuple(leaf.shape), rng, None, leaf)
+
+
+def _largest_gap(a: list[float], b: list[float]) -> float:
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def _explain(
+    tests: list[_Direction], measured: list[float], gradient: Any, scale: float, allowed: float
+) -> str:
+    parts = gradient if isinstance(gradient, tuple) else (gradient,)
+    arrays = tuple(np.asarray(g) for g in parts)
+
+    def fits(change: Callable[[Any], Any]) -> bool:
+        claimed = [t.pair(tuple(change(a) for a in arrays)) for t in tests]
+        return _largest_gap(measured, claimed) <= max(allowed, 1e-4) * scale
+
+    for sentence, change in _mistakes(arrays):
+        if fits(change):
+            return sentence
+    ratios = [m / c for m, c in zip(measured, (t.pair(gradient) for t in tests), strict=True) if c]
+    if ratios and max(ratios) - min(ratios) <= 1e-3 * abs(ratios[0]):
+        return f"It would be right if it were multiplied by {ratios[0]:.6g}."
+    return "No factor, sign, conjugate or transpose explains it."
+
+
+def _mistakes(arrays: tuple[Any, ...]) -> list[tuple[str, Callable[[Any], Any]]]:
+    found: list[tuple[str, Callable[[Any], Any]]] = [
+        ("It is half of what it should be: multiply by 2.", lambda g: 2.0 * g),
+        ("It is twice what it should be: divide by 2.", lambda g: 0.5 * g),
+        ("Its sign is wrong: negate it.", lambda g: -g),
+    ]
+    complex_ = any(np.iscomplexobj(a) for a in arrays)
+    square = all(a.ndim >= 2 and a.shape[-1] == a.shape[-2] for a in arrays)
+    if complex_:
+        found += [
+            ("A conjugate is missing: return its complex conjugate.", np.conj),
+            ("A conjugate and a factor 2 are missing.", lambda g: 2.0 * np.conj(g)),
+            ("A conjugate is missing, and it is twice too large.", lambda g: 0.5 * np.conj(g)),
+        ]
+    if square:
+        found += [("It is transposed: return its transpose.", lambda g: np.swapaxes(g, -1, -2))]
+    if square and complex_:
+        found += [
+            (
+                "It is its own adjoint: return its conjugate transpose.",
+                lambda g: np.conj(np.swapaxes(g, -1, -2)),
+            ),
+        ]
+    return found

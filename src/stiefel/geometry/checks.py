@@ -1,0 +1,85 @@
+"""What a point must be, said in sentences that name what was given and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stiefel.interop.arrays import describe, is_array, is_floating, kernels_for
+
+from .kernels import Array, Kernels
+
+# Looser than rounding: a start written with eight digits is the user's business to accept.
+ORTHONORMAL_TOLERANCE = 1e-8
+
+
+def check_array(X: Array, name: str) -> None:
+    if not is_array(X):
+        raise TypeError(
+            f"{name} is {describe(X)}; expected an array (NumPy, PyTorch or JAX), "
+            "for example numpy.asarray(..., dtype=float)"
+        )
+    if not is_floating(X):
+        raise TypeError(
+            f"{name} has dtype {X.dtype}; expected a real or complex floating-point dtype: "
+            f"convert it, for example {name}.astype(float)"
+        )
+    if 0 in X.shape:
+        raise ValueError(f"{name} has shape {tuple(X.shape)}: it has no entries")
+
+
+def check_matrix(X: Array, name: str) -> None:
+    check_array(X, name)
+    if len(X.shape) < 2:
+        raise ValueError(
+            f"{name} has shape {tuple(X.shape)}; expected (n, k) or a stack (..., n, k): "
+            f"use {name}.reshape(-1, 1) with Stiefel(), or manifold=Sphere() for a unit vector"
+        )
+    n, k = X.shape[-2:]
+    if k > n:
+        raise ValueError(
+            f"{name} has shape {tuple(X.shape)}: {k} columns of length {n} cannot be "
+            "orthonormal; expected at least as many rows as columns (pass the transpose?)"
+        )
+
+
+def check_finite(kernels: Kernels, X: Array, name: str) -> None:
+    if not kernels.finite(X):
+        raise ValueError(f"{name} contains NaN or infinity; expected finite entries")
+
+
+def check_orthonormal(manifold: Any, X: Array, name: str) -> None:
+    allowed = max(ORTHONORMAL_TOLERANCE, 100.0 * manifold.eps(X) * X.shape[-1])
+    defect = manifold.defect(X)
+    if not defect <= allowed:
+        gram, repair = "XᵀX", f"stiefel.nearest({name})"
+        if getattr(manifold, "B", None) is not None:
+            gram, repair = "XᵀBX", f"manifold.nearest({name})"
+        raise ValueError(
+            f"{name} is not orthonormal: ‖{gram} − I‖ = {defect:.1e} (allowed {allowed:.0e}); "
+            f"pass {repair}"
+        )
+
+
+def gaussian(
+    shape: tuple[int, ...],
+    seed: int | np.random.Generator | None,
+    dtype: Any,
+    like: Array | None,
+) -> Array:
+    """A Gaussian array, drawn by NumPy and brought to the library of ``like``."""
+    rng = np.random.default_rng(seed)
+    if like is not None:
+        kernels = kernels_for(like)
+        values = rng.standard_normal(shape)
+        if kernels.is_complex(like):
+            values = values + 1j * rng.standard_normal(shape)
+        return kernels.asarray(values, like)
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "fc":
+        raise TypeError(f"dtype is {dtype}; expected a real or complex floating-point dtype")
+    values = rng.standard_normal(shape)
+    if dtype.kind == "c":
+        values = values + 1j * rng.standard_normal(shape)
+    return values.astype(dtype)

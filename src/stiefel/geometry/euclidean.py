@@ -1,0 +1,117 @@
+"""Rⁿ (or Cⁿ) as a manifold: Section 3's methods, and free parameters beside orthonormal ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from stiefel.interop.arrays import kernels_for
+
+from . import checks
+from .kernels import Array, Kernels
+
+
+class Line:
+    """The curve t ↦ X + tW."""
+
+    defect = 0.0
+
+    def __init__(self, X: Array, W: Array, squared_norm: float) -> None:
+        self._X, self._W = X, W
+        self.squared_norm = squared_norm
+
+    def __call__(self, t: float) -> Array:
+        return self._X + t * self._W
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Arrays of any shape without a constraint."""
+
+    kernels: Kernels | None = field(default=None, repr=False, compare=False)
+
+    def bind(self, X: Array) -> Self:
+        return replace(self, kernels=kernels_for(X))
+
+    def _k(self, X: Array) -> Kernels:
+        return self.kernels or kernels_for(X)
+
+    def project(self, X: Array, G: Array) -> Array:
+        return G
+
+    def project_direction(self, X: Array, W: Array) -> Array:
+        return W
+
+    def inner(self, X: Array, V: Array, W: Array) -> float:
+        """Re⟨V, W⟩."""
+        return float(self._k(X).call(_dot, V, W))
+
+    inner_tangent = inner
+
+    def norm(self, X: Array, W: Array) -> float:
+        return math.sqrt(self.inner(X, W, W))
+
+    def raise_index(self, X: Array, W: Array) -> Array:
+        return W
+
+    lower_index = raise_index
+
+    def ray(self, X: Array, W: Array) -> Line:
+        return Line(X, W, self.inner(X, W, W))
+
+    def lift(self, X: Array, Y: Array) -> Array:
+        return Y - X
+
+    def extrapolate(self, X: Array, Y: Array, tau: float) -> Array:
+        return X + tau * (Y - X)
+
+    def geodesic(self, X: Array, W: Array, t: float = 1.0) -> Array:
+        return X + t * W
+
+    exponential = geodesic
+
+    def transport(self, X: Array, Y: Array, W: Array) -> Array:
+        return W
+
+    def combine(self, a: float, V: Array, b: float, W: Array) -> Array:
+        return a * V + b * W
+
+    def defect(self, X: Array) -> float:
+        return 0.0
+
+    def allowed_defect(self, X: Array) -> float:
+        return 0.0
+
+    def restore(self, X: Array) -> Array:
+        return X
+
+    def nearest(self, A: Array) -> Array:
+        return A
+
+    def random(
+        self,
+        *shape: int,
+        seed: int | np.random.Generator | None = None,
+        dtype: Any = np.float64,
+        like: Array | None = None,
+    ) -> Array:
+        """A Gaussian array."""
+        return checks.gaussian(shape, seed, dtype, like)
+
+    def eps(self, X: Array) -> float:
+        return float(self._k(X).xp.finfo(X.dtype).eps)
+
+    def check_point(self, X: Array, name: str = "X0") -> None:
+        checks.check_array(X, name)
+        checks.check_finite(self._k(X), X, name)
+
+    def dimension(self, X: Array) -> int:
+        size = math.prod(X.shape)
+        return 2 * size if self._k(X).is_complex(X) else size
+
+
+def _dot(k: Kernels, V: Array, W: Array) -> Array:
+    return k.dot(V, W)

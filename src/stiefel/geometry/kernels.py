@@ -1,0 +1,201 @@
+"""The handful of array operations from which every geometry is built.
+
+A matrix that is tall has n rows; a Gram matrix is k×k.  Tall work is always one of
+
+    gram     AᴴB                 2nk² flops, one sum over rows
+    combine  X P + U Q           4nk² flops
+    subtract G − X S             2nk² flops
+
+and everything else happens on k×k or 2k×2k matrices.  Arrays may carry leading axes: a stack
+``(..., n, k)`` costs the same number of (batched) calls as one matrix.
+
+`Kernels` is written against the array API and serves every array library; `stiefel.interop`
+subclasses it where a library offers something faster.  A sum over rows that live on several
+machines passes through `Kernels.reduce`, and through nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+Array = Any
+
+
+class Kernels:
+    """Array operations of one array library, resolved once per solve."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+
+    # -- how a fused kernel is called; JAX compiles it -------------------------------------
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """``function(self, *arguments)``, compiled where the array library can."""
+        return function(self, *arguments)
+
+    # -- sums over rows --------------------------------------------------------------------
+
+    def reduce(self, *local: Array) -> Sequence[Array]:
+        """Sums over ranks of sums over this rank's rows; one machine has nothing to do."""
+        return local
+
+    def pairing(self, A: Array, G: Array) -> Array:
+        """AᴴG, for a point or tangent A and a Euclidean gradient G."""
+        return self.reduce(self._product(A, G))[0]
+
+    def gram(self, A: Array, B: Array) -> Array:
+        """The matrix of inner products of columns, AᴴB (AᴴMB under a constraint XᴴMX = I)."""
+        return self.reduce(self._product(A, self.weigh(B)))[0]
+
+    def grams(self, A: Array, B: Array) -> Sequence[Array]:
+        """(AᴴA, AᴴB, BᴴB) in one reduction."""
+        MA, MB = self.weigh(A), self.weigh(B)
+        return self.reduce(self._product(A, MA), self._product(A, MB), self._product(B, MB))
+
+    def dot(self, A: Array, B: Array) -> Array:
+        """Re⟨A, B⟩ over all entries, as a zero-dimensional array."""
+        return self.reduce(self._dot(A, self.weigh(B)))[0]
+
+    def _product(self, A: Array, B: Array) -> Array:
+        return self.adjoint(A) @ B
+
+    def _dot(self, A: Array, B: Array) -> Array:
+        return self.xp.sum(self.real(self.conj(A) * B))
+
+    # -- the constraint's matrix M; see geometry.generalized -------------------------------
+
+    _weigh: Callable[[Array], Array] | None = None
+    _sharpen: Callable[[Array], Array] | None = None
+
+    def weighted(
+        self, weigh: Callable[[Array], Array], sharpen: Callable[[Array], Array]
+    ) -> Kernels:
+        """These kernels with inner products of columns taken in M."""
+        result = copy.copy(self)
+        result._weigh, result._sharpen = weigh, sharpen
+        return result
+
+    def weigh(self, A: Array) -> Array:
+        """M A; the identity unless the constraint is XᴴMX = I."""
+        return A if self._weigh is None else self._weigh(A)
+
+    def sharpen(self, G: Array) -> Array:
+        """M⁻¹G: from the space of Euclidean gradients to that of points."""
+        return G if self._sharpen is None else self._sharpen(G)
+
+    # -- tall updates ----------------------------------------------------------------------
+
+    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
+        """X P + U Q."""
+        return X @ P + U @ Q
+
+    def subtract(self, G: Array, X: Array, S: Array) -> Array:
+        """G − X S."""
+        return G - X @ S
+
+    # -- small matrices --------------------------------------------------------------------
+
+    def adjoint(self, A: Array) -> Array:
+        """Aᴴ of the last two axes."""
+        return self.conj(self.xp.matrix_transpose(A))
+
+    def is_complex(self, A: Array) -> bool:
+        return bool(self.xp.isdtype(A.dtype, "complex floating"))
+
+    def conj(self, A: Array) -> Array:
+        return self.xp.conj(A) if self.is_complex(A) else A
+
+    def real(self, A: Array) -> Array:
+        return self.xp.real(A) if self.is_complex(A) else A
+
+    def trace(self, A: Array) -> Array:
+        """Re Tr A, summed over a stack."""
+        return self.xp.sum(self.real(self.xp.linalg.trace(A)))
+
+    def squared_frobenius(self, A: Array) -> Array:
+        """‖A‖²_F of a small matrix (no sum over ranks)."""
+        return self.xp.sum(self.real(self.conj(A) * A))
+
+    def hermitian(self, A: Array) -> Array:
+        """(A + Aᴴ)/2."""
+        return 0.5 * (A + self.adjoint(A))
+
+    def skew(self, A: Array) -> Array:
+        """(A − Aᴴ)/2."""
+        return 0.5 * (A - self.adjoint(A))
+
+    def eye(self, like: Array) -> Array:
+        """The identity that fits the last axis of ``like``."""
+        return self.xp.eye(like.shape[-1], dtype=like.dtype, device=self.device(like))
+
+    def device(self, A: Array) -> Any:
+        return A.device
+
+    def solve(self, A: Array, B: Array) -> Array:
+        """A⁻¹B for a small (stack of) A."""
+        return self.xp.linalg.solve(A, B)
+
+    def block(self, rows: Sequence[Sequence[Array]]) -> Array:
+        """A matrix from its blocks."""
+        xp = self.xp
+        return xp.concat([xp.concat(row, axis=-1) for row in rows], axis=-2)
+
+    def expm(self, A: Array) -> Array:
+        """The exponential of a small (stack of) A; by SciPy unless the library has its own."""
+        small = scipy.linalg.expm(np.asarray(A))
+        return self.xp.asarray(small, dtype=A.dtype, device=self.device(A))
+
+    def polar(self, A: Array) -> Array:
+        """The unitary polar factor U Vᴴ of A = U Σ Vᴴ: the nearest orthonormal matrix."""
+        U, _, Vh = self.xp.linalg.svd(A, full_matrices=False)
+        return U @ Vh
+
+    def nearest(self, A: Array) -> Array:
+        """The orthonormal matrix nearest to a tall A."""
+        return self.polar(A) if self._weigh is None else self._weighted_polar(A)
+
+    def _weighted_polar(self, A: Array) -> Array:
+        """A(AᴴMA)^{-1/2}, polished to rounding by a second round and a Newton–Schulz step."""
+        xp = self.xp
+        for _ in range(2):
+            values, vectors = xp.linalg.eigh(self.hermitian(self.gram(A, A)))
+            root = xp.astype(values**-0.5, A.dtype)
+            A = A @ ((vectors * root[..., None, :]) @ self.adjoint(vectors))
+        return self.subtract(1.5 * A, A, 0.5 * self.gram(A, A))
+
+    # -- one column: Gram matrices are numbers, here arrays (..., 1, 1); see geometry.vector ----
+
+    def column_gram(self, x: Array, y: Array) -> Any:
+        return self.gram(x, y)
+
+    def column_grams(self, x: Array, y: Array) -> Sequence[Any]:
+        a, m, d = self.grams(x, y)
+        return self.real_number(a), m, self.real_number(d)
+
+    def conj_number(self, a: Any) -> Any:
+        return self.conj(a)
+
+    def real_number(self, a: Any) -> Any:
+        """The real part, in the dtype of a: promotion rules differ between libraries."""
+        return 0.5 * (a + self.conj(a)) if self.is_complex(a) else a
+
+    def sum_numbers(self, a: Any) -> Any:
+        return self.xp.sum(self.real(a))
+
+    def axpby(self, p: Any, x: Array, q: Any, y: Array) -> Array:
+        """p x + q y."""
+        return p * x + q * y
+
+    # -- the border to Python floats -------------------------------------------------------
+
+    def asarray(self, values: np.ndarray[Any, Any], like: Array) -> Array:
+        """A NumPy array brought to the library, dtype and device of ``like``."""
+        return self.xp.asarray(values, dtype=like.dtype, device=self.device(like))
+
+    def finite(self, A: Array) -> bool:
+        return bool(self.xp.all(self.xp.isfinite(A)))

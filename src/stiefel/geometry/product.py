@@ -1,0 +1,103 @@
+"""Several matrices in one problem: a point is a tuple of leaves, each on its own manifold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from .kernels import Array
+
+Leaves = tuple[Array, ...]
+
+
+class ProductRay:
+    def __init__(self, rays: Sequence[Any]) -> None:
+        self._rays = rays
+
+    @property
+    def squared_norm(self) -> float:
+        return math.fsum(ray.squared_norm for ray in self._rays)
+
+    @property
+    def defect(self) -> float:
+        return max(float(ray.defect) for ray in self._rays)
+
+    def __call__(self, t: float) -> Leaves:
+        return tuple(ray(t) for ray in self._rays)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of manifolds; every function acts leaf by leaf, inner products add up."""
+
+    factors: tuple[Any, ...]
+
+    def bind(self, X: Leaves) -> Self:
+        return type(self)(tuple(m.bind(x) for m, x in zip(self.factors, X, strict=True)))
+
+    def _map(self, name: str, *arguments: Any) -> Leaves:
+        return tuple(
+            getattr(m, name)(*leaf) for m, *leaf in zip(self.factors, *arguments, strict=True)
+        )
+
+    def project(self, X: Leaves, G: Leaves) -> Leaves:
+        return self._map("project", X, G)
+
+    def project_direction(self, X: Leaves, W: Leaves) -> Leaves:
+        return self._map("project_direction", X, W)
+
+    def inner(self, X: Leaves, V: Leaves, W: Leaves) -> float:
+        return math.fsum(self._map("inner", X, V, W))
+
+    def inner_tangent(self, X: Leaves, S: Leaves, T: Leaves) -> float:
+        return math.fsum(self._map("inner_tangent", X, S, T))
+
+    def norm(self, X: Leaves, W: Leaves) -> float:
+        return math.sqrt(self.inner(X, W, W))
+
+    def raise_index(self, X: Leaves, W: Leaves) -> Leaves:
+        return self._map("raise_index", X, W)
+
+    def lower_index(self, X: Leaves, T: Leaves) -> Leaves:
+        return self._map("lower_index", X, T)
+
+    def ray(self, X: Leaves, W: Leaves) -> ProductRay:
+        return ProductRay(self._map("ray", X, W))
+
+    def lift(self, X: Leaves, Y: Leaves) -> Leaves:
+        return self._map("lift", X, Y)
+
+    def extrapolate(self, X: Leaves, Y: Leaves, tau: float) -> Leaves:
+        return tuple(m.extrapolate(x, y, tau) for m, x, y in zip(self.factors, X, Y, strict=True))
+
+    def geodesic(self, X: Leaves, W: Leaves, t: float = 1.0) -> Leaves:
+        return tuple(m.geodesic(x, w, t) for m, x, w in zip(self.factors, X, W, strict=True))
+
+    def exponential(self, X: Leaves, T: Leaves, t: float = 1.0) -> Leaves:
+        return self.geodesic(X, self.lower_index(X, T), t)
+
+    def transport(self, X: Leaves, Y: Leaves, W: Leaves) -> Leaves:
+        return self._map("transport", X, Y, W)
+
+    def combine(self, a: float, V: Leaves, b: float, W: Leaves) -> Leaves:
+        return tuple(m.combine(a, v, b, w) for m, v, w in zip(self.factors, V, W, strict=True))
+
+    def defect(self, X: Leaves) -> float:
+        return max(self._map("defect", X))
+
+    def allowed_defect(self, X: Leaves) -> float:
+        return max(self._map("allowed_defect", X))
+
+    def restore(self, X: Leaves) -> Leaves:
+        return self._map("restore", X)
+
+    def nearest(self, A: Leaves) -> Leaves:
+        return self._map("nearest", A)
+
+    def eps(self, X: Leaves) -> float:
+        return max(self._map("eps", X))
+
+    def dimension(self, X: Leaves) -> int:
+        return sum(self._map("dimension", X))

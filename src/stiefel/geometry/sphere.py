@@ -1,0 +1,90 @@
+"""Unit vectors: the Stiefel manifold with k = 1, with or without the axis of length one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from . import cayley, checks
+from .kernels import Array
+from .stiefel import Stiefel
+
+
+def _has_columns(X: Array) -> bool:
+    return len(X.shape) >= 2 and X.shape[-1] == 1
+
+
+def _on_columns(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `Stiefel` on columns (..., n, 1), applied to vectors (..., n)."""
+
+    @wraps(method)
+    def wrapped(self: Sphere, X: Array, *others: Any) -> Any:
+        if _has_columns(X):
+            return method(self, X, *others)
+        columns = [v[..., None] if hasattr(v, "shape") and v.shape else v for v in others]
+        result = method(self, X[..., None], *columns)
+        return result[..., 0] if hasattr(result, "shape") and result.shape else result
+
+    return wrapped
+
+
+@dataclass(frozen=True)
+class Sphere(Stiefel):
+    """Unit vectors ``(n,)``, stacks ``(..., n)`` of them, or columns ``(..., n, 1)``."""
+
+    project = _on_columns(Stiefel.project)
+    project_direction = _on_columns(Stiefel.project_direction)
+    inner = _on_columns(Stiefel.inner)
+    inner_tangent = _on_columns(Stiefel.inner_tangent)
+    raise_index = _on_columns(Stiefel.raise_index)
+    lower_index = _on_columns(Stiefel.lower_index)
+    lift = _on_columns(Stiefel.lift)
+    extrapolate = _on_columns(Stiefel.extrapolate)
+    geodesic = _on_columns(Stiefel.geodesic)
+    defect = _on_columns(Stiefel.defect)
+    allowed_defect = _on_columns(Stiefel.allowed_defect)
+    restore = _on_columns(Stiefel.restore)
+    nearest = _on_columns(Stiefel.nearest)
+    dimension = _on_columns(Stiefel.dimension)
+
+    def ray(self, X: Array, W: Array) -> Any:
+        if _has_columns(X):
+            return super().ray(X, W)
+        return _VectorRay(super().ray(X[..., None], W[..., None]))
+
+    def check_point(self, X: Array, name: str = "X0") -> None:
+        checks.check_array(X, name)
+        if len(X.shape) == 0:
+            raise ValueError(f"{name} is a scalar; expected a vector (n,) or a stack (..., n)")
+        checks.check_finite(self._k(X), X, name)
+        checks.check_orthonormal(self, X, name)
+
+    def random(
+        self,
+        *shape: int,
+        seed: int | np.random.Generator | None = None,
+        dtype: Any = np.float64,
+        like: Array | None = None,
+    ) -> Array:
+        """Uniformly distributed unit vectors of the given shape."""
+        return self.nearest(checks.gaussian(shape, seed, dtype, like))
+
+
+class _VectorRay:
+    def __init__(self, ray: cayley.Ray) -> None:
+        self._ray = ray
+
+    @property
+    def squared_norm(self) -> float:
+        return self._ray.squared_norm
+
+    @property
+    def defect(self) -> float:
+        return self._ray.defect
+
+    def __call__(self, t: float) -> Array:
+        return self._ray(t)[..., 0]

@@ -1,0 +1,198 @@
+"""The Stiefel manifold {X : XᴴX = I} with the canonical metric; Section 2.1 of the paper.
+
+A point X is n×k (or a stack of such matrices).  G, V and W are cotangents: n×k matrices with
+XᴴW skew, paired with tangents by Re Tr(VᴴW).  Tangents, obtained by `raise_index`, are T.
+Real and complex matrices go through the same text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from stiefel.interop.arrays import kernels_for
+
+from . import cayley, checks
+from .geodesic import geodesic_point
+from .kernels import Array, Kernels
+
+
+@dataclass(frozen=True)
+class Stiefel:
+    """Matrices with orthonormal columns, or stacks ``(..., n, k)`` of them.
+
+    Parameters
+    ----------
+    B
+        The matrix of a generalised constraint XᴴBX = I: an array, a sparse matrix or a
+        `scipy.sparse.linalg.LinearOperator`, Hermitian positive definite.
+    solve
+        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate
+        gradients when it is an operator.
+    """
+
+    B: Any = None
+    solve: Callable[[Array], Array] | None = None
+    kernels: Kernels | None = field(default=None, repr=False, compare=False)
+
+    def bind(self, X: Array) -> Self:
+        """This manifold with its array library resolved for points like X."""
+        return replace(self, kernels=self._resolve(X))
+
+    def _resolve(self, X: Array) -> Kernels:
+        kernels = kernels_for(X)
+        if self.B is None:
+            return kernels
+        from .generalized import weighted
+
+        return weighted(kernels, self.B, self.solve, X)
+
+    def _k(self, X: Array) -> Kernels:
+        return self.kernels or self._resolve(X)
+
+    # -- cotangents and tangents -----------------------------------------------------------
+
+    def project(self, X: Array, G: Array) -> Array:
+        """The cotangent at X that acts on tangents as the Euclidean gradient G; 4nk²."""
+        return self._k(X).call(_project, X, G)
+
+    def project_direction(self, X: Array, W: Array) -> Array:
+        """The cotangent nearest to an n×k direction W of the space of points; 4nk²."""
+        return self._k(X).call(_project_direction, X, W)
+
+    def inner(self, X: Array, V: Array, W: Array) -> float:
+        """g*(V, W) = Re Tr Vᴴ(I + XXᴴ)W of two cotangents."""
+        return float(self._k(X).call(_inner, X, V, W))
+
+    def norm(self, X: Array, W: Array) -> float:
+        """‖W‖_g*."""
+        return math.sqrt(self.inner(X, W, W))
+
+    def inner_tangent(self, X: Array, S: Array, T: Array) -> float:
+        """g(S, T) = Re Tr Sᴴ(I − XXᴴ/2)T of two tangents."""
+        return float(self._k(X).call(_inner_tangent, X, S, T))
+
+    def raise_index(self, X: Array, W: Array) -> Array:
+        """The tangent φ(W) = (I + XXᴴ)W of a cotangent W."""
+        return self._k(X).call(_add_projection, X, W, 1.0)
+
+    def lower_index(self, X: Array, T: Array) -> Array:
+        """The cotangent φ⁻¹(T) = (I − XXᴴ/2)T of a tangent T."""
+        return self._k(X).call(_add_projection, X, T, -0.5)
+
+    # -- moving ----------------------------------------------------------------------------
+
+    def ray(self, X: Array, W: Array) -> cayley.Ray:
+        """The curve t ↦ R(X, φ(tW)) of the Cayley retraction; `Ray.squared_norm` is ‖W‖²_g*."""
+        return cayley.Ray(self._k(X), X, W)
+
+    def lift(self, X: Array, Y: Array) -> Array:
+        """The cotangent V at X with R(X, φ(V)) = Y."""
+        return self._k(X).call(cayley.lift, X, Y)
+
+    def extrapolate(self, X: Array, Y: Array, tau: float) -> Array:
+        """R(X, φ(τV)), V = lift(X, Y): X at τ = 0, Y at τ = 1, between or beyond otherwise."""
+        return self._k(X).call(cayley.extrapolate, X, Y, tau)
+
+    def geodesic(self, X: Array, W: Array, t: float = 1.0) -> Array:
+        """exp(t(WXᴴ − XWᴴ))X: the exact geodesic along the cotangent W; O(nk²)."""
+        return self._k(X).call(geodesic_point, X, W, t)
+
+    def exponential(self, X: Array, T: Array, t: float = 1.0) -> Array:
+        """The exact geodesic that leaves X with the velocity of the tangent T."""
+        return self.geodesic(X, self.lower_index(X, T), t)
+
+    def transport(self, X: Array, Y: Array, W: Array) -> Array:
+        """A cotangent at Y that stands for W at X, by projection; 4nk²."""
+        return self.project_direction(Y, W)
+
+    # -- cotangents form a vector space ----------------------------------------------------
+
+    def combine(self, a: float, V: Array, b: float, W: Array) -> Array:
+        """a V + b W."""
+        return a * V + b * W
+
+    # -- feasibility -----------------------------------------------------------------------
+
+    def defect(self, X: Array) -> float:
+        """‖XᴴX − I‖_F; the largest one of a stack."""
+        k = self._k(X)
+        E = k.gram(X, X) - k.eye(X)
+        return math.sqrt(float(k.xp.max(k.xp.sum(k.real(k.conj(E) * E), axis=(-2, -1)))))
+
+    def allowed_defect(self, X: Array) -> float:
+        """What a returned point promises: 10 eps √k."""
+        return 10.0 * self.eps(X) * math.sqrt(X.shape[-1])
+
+    def restore(self, X: Array) -> Array:
+        """X brought back to rounding level by two Newton–Schulz steps; for small defects."""
+        k = self._k(X)
+        for _ in range(2):
+            X = k.subtract(1.5 * X, X, 0.5 * k.gram(X, X))
+        return X
+
+    def nearest(self, A: Array) -> Array:
+        """The point nearest to A: its polar factor."""
+        return self._k(A).call(_nearest, A)
+
+    def random(
+        self,
+        *shape: int,
+        seed: int | np.random.Generator | None = None,
+        dtype: Any = np.float64,
+        like: Array | None = None,
+    ) -> Array:
+        """A uniformly distributed point: the polar factor of a Gaussian matrix.
+
+        ``like`` gives the array library, dtype and device; NumPy otherwise.
+        """
+        return self.nearest(checks.gaussian(shape, seed, dtype, like))
+
+    def eps(self, X: Array) -> float:
+        return float(self._k(X).xp.finfo(X.dtype).eps)
+
+    def check_point(self, X: Array, name: str = "X0") -> None:
+        """Raise an error that says what is wrong with X as a point, or return."""
+        checks.check_matrix(X, name)
+        checks.check_finite(self._k(X), X, name)
+        checks.check_orthonormal(self, X, name)
+
+    def dimension(self, X: Array) -> int:
+        """The number of real degrees of freedom."""
+        n, k = X.shape[-2:]
+        stack = math.prod(X.shape[:-2])
+        real = n * k - k * (k + 1) // 2
+        return stack * (2 * n * k - k * k if self._k(X).is_complex(X) else real)
+
+
+def _project(k: Kernels, X: Array, G: Array) -> Array:
+    """M⁻¹G − X herm(XᴴG): after Section 2.1, the orthogonal projection onto (T_X)*."""
+    return k.subtract(k.sharpen(G), X, k.hermitian(k.pairing(X, G)))
+
+
+def _project_direction(k: Kernels, X: Array, W: Array) -> Array:
+    return k.subtract(W, X, k.hermitian(k.gram(X, W)))
+
+
+def _inner(k: Kernels, X: Array, V: Array, W: Array) -> Array:
+    MW, XM = k.weigh(W), k.weigh(X)
+    # One reduction for the three sums over rows.
+    vw, xv, xw = k.reduce(k._dot(V, MW), k._product(XM, V), k._product(X, MW))
+    return vw + k.xp.sum(k.real(k.conj(xv) * xw))
+
+
+def _inner_tangent(k: Kernels, X: Array, S: Array, T: Array) -> Array:
+    XS, XT = k.gram(X, S), k.gram(X, T)
+    return k.dot(S, T) - 0.5 * k.xp.sum(k.real(k.conj(XS) * XT))
+
+
+def _add_projection(k: Kernels, X: Array, W: Array, weight: float) -> Array:
+    return k.subtract(W, X, -weight * k.gram(X, W))
+
+
+def _nearest(k: Kernels, A: Array) -> Array:
+    return k.nearest(A)

@@ -1,0 +1,58 @@
+"""The kernels of `cayley` for one column, where Gram matrices are numbers.
+
+A single NumPy column works with Python numbers, so that the sphere costs what vector code costs;
+stacks and other libraries work with arrays of shape (..., 1, 1).  Formulas are those of
+`cayley`, with the 2×2 system solved by hand; numbers commute, which is all the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .kernels import Array, Kernels
+
+Number = Any
+
+
+def point(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
+    """R(x, φ(tw)) = x P + w Q."""
+    P, Q = _coefficients(k, grams, t)
+    return _combined(k, x, w, grams, P, Q)
+
+
+def lift(k: Kernels, x: Array, y: Array) -> Array:
+    m = k.column_gram(x, y)
+    M = 2.0 / (1.0 + m)
+    return M * y - k.real_number(m * M) * x
+
+
+def extrapolate(k: Kernels, x: Array, y: Array, tau: Any) -> Array:
+    a, m, d = k.column_grams(x, y)
+    M = 2.0 / (1.0 + m)
+    mM = m * M
+    s = k.real_number(mM)
+    MM = k.real_number(M * k.conj_number(M))
+    xv = mM - a * s
+    vv = MM * d - 2.0 * s * s + a * s * s
+    P, Q = _coefficients(k, (a, xv, vv), tau)
+    return _combined(k, x, y, (a, m, d), P - s * Q, M * Q)
+
+
+def _coefficients(
+    k: Kernels, grams: tuple[Number, Number, Number], t: Any
+) -> tuple[Number, Number]:
+    a, b, c = grams
+    h = 0.5 * t
+    minus, plus = 1.0 - h * b, 1.0 + h * k.conj_number(b)
+    determinant = minus * plus + (h * h) * (a * c)
+    return (minus * k.conj_number(minus) - (h * h) * (a * c)) / determinant, t * a / determinant
+
+
+def _combined(
+    k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], P: Number, Q: Number
+) -> Array:
+    a, b, c = grams
+    P_, Q_ = k.conj_number(P), k.conj_number(Q)
+    E = k.real_number(P_ * P * a + 2.0 * (P_ * b * Q) + Q_ * Q * c)
+    correction = 1.5 - 0.5 * E
+    return k.axpby(P * correction, x, Q * correction, w)

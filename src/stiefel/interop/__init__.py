@@ -1,0 +1,1 @@
+"""The only place that knows an array library, autodiff or MPI by name."""

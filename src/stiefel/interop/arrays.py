@@ -1,0 +1,73 @@
+"""Which array library an array belongs to, asked once per solve.
+
+The rest of the package sees arrays only through the `Kernels` object returned here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import array_api_compat
+import numpy as np
+
+if TYPE_CHECKING:
+    from stiefel.geometry.kernels import Kernels
+
+Array = Any
+
+
+def is_array(x: Any) -> bool:
+    return bool(array_api_compat.is_array_api_obj(x)) and not isinstance(x, np.generic)
+
+
+def is_floating(x: Array) -> bool:
+    xp = array_api_compat.array_namespace(x)
+    return bool(xp.isdtype(x.dtype, ("real floating", "complex floating")))
+
+
+def library(x: Array) -> str:
+    """'numpy', 'torch', 'jax', or the name of another array-API library."""
+    if isinstance(x, np.ndarray):
+        return "numpy"
+    if array_api_compat.is_torch_array(x):
+        return "torch"
+    if array_api_compat.is_jax_array(x):
+        return "jax"
+    return type(x).__module__.partition(".")[0]
+
+
+def kernels_for(x: Array) -> Kernels:
+    """The kernels of the library that x belongs to."""
+    return _kernels(library(x))
+
+
+@cache
+def _kernels(name: str) -> Kernels:
+    # Imported here because geometry asks this module, and only for libraries that are in use.
+    if name == "numpy":
+        from .numpy_kernels import NumpyKernels
+
+        return NumpyKernels()
+    if name == "torch":
+        from .torch_kernels import TorchKernels
+
+        return TorchKernels()
+    if name == "jax":
+        from .jax_kernels import JaxKernels
+
+        return JaxKernels()
+    import importlib
+
+    from stiefel.geometry.kernels import Kernels
+
+    return Kernels(importlib.import_module(name))
+
+
+def describe(x: Any) -> str:
+    """What x is, for error messages."""
+    if is_array(x):
+        return f"an array of shape {tuple(x.shape)} and dtype {x.dtype} ({library(x)})"
+    if x is None:
+        return "None"
+    return f"{type(x).__name__} {x!r}" if np.isscalar(x) else f"a {type(x).__name__}"

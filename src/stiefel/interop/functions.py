@@ -1,0 +1,193 @@
+"""The user's function, however it is given, as one counted objective.
+
+``nfev`` and ``njev`` are counted here, where the function is called, and nowhere else:
+
+    fun(X) -> (f, G[, aux])          every call computes both and counts as both
+    fun(X) -> f, jac(X) -> G         each counts its own calls
+    fun(X) -> f, autodiff            a value counts once; a gradient counts as value and gradient
+    fun.value, fun.value_and_gradient   likewise
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .arrays import describe, is_array, kernels_for, library
+from .trees import Tree
+
+Array = Any
+Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
+
+SAFE = 1e100  # squares of gradients must neither overflow nor underflow
+
+
+class EvaluationLimit(Exception):
+    """The limit on evaluations was reached inside an iteration."""
+
+
+class CountedObjective:
+    """Values and gradients of the user's function at points in the solvers' form."""
+
+    def __init__(
+        self,
+        fun: Any,
+        jac: Any,
+        tree: Tree,
+        x0: Any,
+        max_evaluations: float = math.inf,
+    ) -> None:
+        self.nfev = self.njev = 0
+        self.scale = 1.0  # a power of two; see `calibrate`
+        self._limit = max_evaluations
+        self._tree = tree
+        self._leaves = x0 if isinstance(x0, tuple) else (x0,)
+        self._held: tuple[Any, tuple[float, Any, Any]] | None = None
+        self._value, self._pair, self._jac = _adapt(fun, jac, self._leaves[0], tree)
+
+    def user_point(self, X: Any) -> Any:
+        """X in the structure of x0."""
+        return self._tree.unflatten(X) if isinstance(X, tuple) else X
+
+    def solver_point(self, W: Any, X: Any, what: str) -> Any:
+        """W, given in the structure of x0, in the form of X."""
+        leaves = self._tree.flatten(W, what)
+        checked = tuple(_check_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
+        return checked if isinstance(X, tuple) else checked[0]
+
+    def value(self, X: Any) -> float:
+        """f(X)."""
+        if self._value is None:
+            return self.value_and_gradient(X)[0]
+        self._count(value=True, gradient=False)
+        return self.scale * _as_float(self._value(self.user_point(X)))
+
+    def value_and_gradient(self, X: Any, value: float | None = None) -> tuple[float, Any, Any]:
+        """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where the caller holds it."""
+        if self._held is not None and self._held[0] is X:
+            held, self._held = self._held[1], None
+            return held
+        aux = None
+        if self._pair is not None:
+            self._count(value=True, gradient=True)
+            f, gradient, aux = self._pair(self.user_point(X))
+            value = self.scale * _as_float(f)
+        else:
+            assert self._jac is not None
+            value = self.value(X) if value is None else value
+            self._count(value=False, gradient=True)
+            gradient = self._jac(self.user_point(X))
+        G = self._gradient(gradient)
+        if self.scale != 1.0:
+            G = tuple(self.scale * g for g in G)
+        return value, G if isinstance(X, tuple) else G[0], aux
+
+    def calibrate(self, X: Any) -> None:
+        """Evaluate at X once; scale extreme functions by a power of two, which rounds nothing.
+
+        Squared norms of gradients near 1e±200 would overflow or vanish.
+        """
+        f, G, aux = self.value_and_gradient(X)
+        leaves = G if isinstance(G, tuple) else (G,)
+        largest = max(_largest(g) for g in leaves)
+        if math.isfinite(largest) and largest > 0 and not 1 / SAFE < largest < SAFE:
+            self.scale = 2.0 ** -round(math.log2(largest))
+            leaves = tuple(self.scale * g for g in leaves)
+            f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
+        self._held = (X, (f, G, aux))
+
+    def _count(self, *, value: bool, gradient: bool) -> None:
+        if value and self.nfev >= self._limit:
+            raise EvaluationLimit
+        self.nfev += value
+        self.njev += gradient
+
+    def _gradient(self, gradient: Any) -> tuple[Any, ...]:
+        """The leaves of the gradient, each checked against the leaf of the point it belongs to."""
+        if gradient is None:
+            raise TypeError("the gradient is None; fun must return it, or jac must be given")
+        if self._tree.is_leaf:
+            return (_check_gradient(gradient, self._leaves[0], "the gradient"),)
+        parts = self._tree.flatten(gradient, "the gradient")
+        names = (f"the gradient at {path}" for path in self._tree.paths)
+        return tuple(map(_check_gradient, parts, self._leaves, names))
+
+
+def _adapt(
+    fun: Any, jac: Any, leaf: Array, tree: Tree
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Pair] | None, Callable[[Any], Any] | None]:
+    """(value or None, pair or None, separate gradient or None)."""
+    if hasattr(fun, "value_and_gradient"):
+        pair = fun.value_and_gradient
+        return getattr(fun, "value", None), lambda X: _as_pair(pair(X), pair), None
+    if not callable(fun):
+        raise TypeError(
+            f"fun is {describe(fun)}; expected a function of X, or an object with "
+            "value_and_gradient(X)"
+        )
+    if callable(jac):
+        return fun, None, jac
+    if jac not in (None, True):
+        raise TypeError(f"jac is {jac!r}; expected a function of X, True or None")
+    if jac is None and library(leaf) in ("torch", "jax"):
+        from .autodiff import differentiate
+
+        value, pair = differentiate(fun, library(leaf), tree)
+        return value, pair, None
+    return None, lambda X: _as_pair(fun(X), fun), None
+
+
+def _as_pair(returned: Any, fun: Any) -> Pair:
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned[0], returned[1], None
+    if isinstance(returned, tuple) and len(returned) == 3:
+        return returned
+    name = getattr(fun, "__name__", "fun")
+    if isinstance(returned, tuple):
+        given = f"a tuple of {len(returned)}"
+    else:
+        given = describe(returned)
+    raise TypeError(
+        f"{name}(X) returned {given}; expected (value, gradient) or (value, gradient, aux): "
+        "return the gradient too, or pass it as jac="
+    )
+
+
+def _as_float(value: Any) -> float:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, tuple):
+        raise TypeError(
+            f"fun(X) returned a tuple of {len(value)} where a value was expected: "
+            "pass jac=True if fun returns (value, gradient)"
+        )
+    shape = getattr(value, "shape", ())
+    if value is None or isinstance(value, (str, bytes)) or tuple(shape) != ():
+        raise TypeError(f"the value of fun is {describe(value)}; expected a real scalar")
+    try:
+        return float(value)
+    except TypeError as error:
+        raise TypeError(
+            f"the value of fun is {describe(value)}; expected a real scalar (return its real part?)"
+        ) from error
+
+
+def _check_gradient(G: Any, X: Array, name: str) -> Array:
+    if isinstance(X, np.ndarray) and isinstance(G, (list, np.generic, float, int)):
+        G = np.asarray(G, dtype=X.dtype)
+    if not is_array(G) or library(G) != library(X):
+        raise TypeError(
+            f"{name} is {describe(G)}; expected an array of the library of X ({library(X)})"
+        )
+    if tuple(G.shape) != tuple(X.shape):
+        raise ValueError(f"{name} has shape {tuple(G.shape)}; expected {tuple(X.shape)}, as X has")
+    if G.dtype != X.dtype:
+        raise TypeError(f"{name} has dtype {G.dtype}; expected {X.dtype}, as X has: convert it")
+    return G
+
+
+def _largest(G: Array) -> float:
+    return float(kernels_for(G).xp.max(kernels_for(G).xp.abs(G)))

@@ -1,0 +1,135 @@
+"""NumPy's table of faster kernels: BLAS and LAPACK called directly on single matrices.
+
+At n = 1000, k = 10 an iteration is a few hundred microseconds, so that every temporary of size
+n×k and every wrapper around a 20×20 solve shows.  Results do not depend on which path is taken
+beyond rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg import blas, lapack
+
+from stiefel.geometry.kernels import Array, Kernels
+
+_GEMM = {
+    np.dtype(np.float32): blas.sgemm,
+    np.dtype(np.float64): blas.dgemm,
+    np.dtype(np.complex64): blas.cgemm,
+    np.dtype(np.complex128): blas.zgemm,
+}
+_GESV = {
+    np.dtype(np.float32): lapack.sgesv,
+    np.dtype(np.float64): lapack.dgesv,
+    np.dtype(np.complex64): lapack.cgesv,
+    np.dtype(np.complex128): lapack.zgesv,
+}
+
+
+class NumpyKernels(Kernels):
+    def __init__(self) -> None:
+        super().__init__(np)
+        self._eyes: dict[tuple[int, Any], Array] = {}
+
+    def adjoint(self, A: Array) -> Array:
+        return A.conj().mT if A.dtype.kind == "c" else A.mT
+
+    def is_complex(self, A: Array) -> bool:
+        return bool(A.dtype.kind == "c")
+
+    def eye(self, like: Array) -> Array:
+        key = (like.shape[-1], like.dtype)
+        if key not in self._eyes:
+            one = np.eye(key[0], dtype=key[1])
+            one.flags.writeable = False
+            self._eyes[key] = one
+        return self._eyes[key]
+
+    def trace(self, A: Array) -> Array:
+        return np.trace(A, axis1=-2, axis2=-1).real.sum()
+
+    def _dot(self, A: Array, B: Array) -> Array:
+        return np.vdot(A, B).real  # five times faster than (A * B).sum()
+
+    def squared_frobenius(self, A: Array) -> Array:
+        return np.vdot(A, A).real
+
+    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
+        out = X @ P
+        return _add_product(out, 1.0, U, Q)
+
+    def subtract(self, G: Array, X: Array, S: Array) -> Array:
+        return _add_product(np.array(G, order="C"), -1.0, X, S)
+
+    def block(self, rows: Any) -> Array:
+        # Column-major, as LAPACK wants it; np.block and concatenate cost three times as much.
+        height = sum(row[0].shape[-2] for row in rows)
+        width = sum(part.shape[-1] for part in rows[0])
+        batch = np.broadcast_shapes(*(part.shape[:-2] for row in rows for part in row))
+        dtype = np.result_type(*(part.dtype for row in rows for part in row))
+        out = np.empty((*batch, width, height), dtype).mT
+        top = 0
+        for row in rows:
+            bottom, left = top + row[0].shape[-2], 0
+            for part in row:
+                right = left + part.shape[-1]
+                out[..., top:bottom, left:right] = part
+                left = right
+            top = bottom
+        return out
+
+    def solve(self, A: Array, B: Array) -> Array:
+        gesv = _GESV.get(A.dtype)
+        if A.ndim != 2 or B.ndim != 2 or gesv is None:
+            return np.linalg.solve(A, B)
+        _, _, solution, info = gesv(A, B)
+        if info > 0:
+            raise np.linalg.LinAlgError("a small matrix of the retraction is singular")
+        return solution
+
+    # -- one column: Python numbers --------------------------------------------------------
+
+    def column_gram(self, x: Array, y: Array) -> Any:
+        if x.ndim != 2:
+            return super().column_gram(x, y)
+        return self.reduce(np.vdot(x, self.weigh(y)))[0].item()
+
+    def column_grams(self, x: Array, y: Array) -> Any:
+        if x.ndim != 2:
+            return super().column_grams(x, y)
+        wx, wy = self.weigh(x), self.weigh(y)
+        a, m, d = self.reduce(np.vdot(x, wx).real, np.vdot(x, wy), np.vdot(y, wy).real)
+        return a.item(), m.item(), d.item()
+
+    def conj_number(self, a: Any) -> Any:
+        return a.conjugate()
+
+    def real_number(self, a: Any) -> Any:
+        return a.real
+
+    def sum_numbers(self, a: Any) -> Any:
+        return np.sum(a).real if isinstance(a, np.ndarray) else a.real
+
+    def axpby(self, p: Any, x: Array, q: Any, y: Array) -> Array:
+        out = p * x
+        out += q * y
+        return out
+
+    def expm(self, A: Array) -> Array:
+        return scipy.linalg.expm(A)
+
+    def finite(self, A: Array) -> bool:
+        return bool(np.isfinite(A).all())
+
+
+def _add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:
+    """out + alpha X S, in place: a row-major out is a column-major outᵀ, which BLAS updates."""
+    gemm = _GEMM.get(out.dtype)
+    if out.ndim != 2 or gemm is None or not out.flags.c_contiguous or not X.flags.c_contiguous:
+        out += alpha * (X @ S)
+        return out
+    transposed = gemm(alpha, S.T, X.T, beta=1.0, c=out.T, overwrite_c=True)
+    return transposed.T

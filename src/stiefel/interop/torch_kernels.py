@@ -1,0 +1,46 @@
+"""Kernels for PyTorch tensors, on whatever device they live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat.torch as xp
+import torch
+
+from stiefel.geometry.kernels import Array, Kernels
+
+
+class TorchKernels(Kernels):
+    def __init__(self) -> None:
+        super().__init__(xp)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with torch.no_grad():
+            return function(self, *arguments)
+
+    def is_complex(self, A: Array) -> bool:
+        return bool(A.is_complex())
+
+    def conj(self, A: Array) -> Array:
+        return A.conj()
+
+    def adjoint(self, A: Array) -> Array:
+        return A.mH
+
+    def trace(self, A: Array) -> Array:
+        return self.real(torch.diagonal(A, dim1=-2, dim2=-1)).sum()
+
+    def _dot(self, A: Array, B: Array) -> Array:
+        return torch.vdot(A.reshape(-1), B.reshape(-1)).real
+
+    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
+        if X.ndim == 2:
+            return torch.addmm(X @ P, U, Q)
+        return X @ P + U @ Q
+
+    def subtract(self, G: Array, X: Array, S: Array) -> Array:
+        return torch.addmm(G, X, S, alpha=-1) if X.ndim == 2 else G - X @ S
+
+    def expm(self, A: Array) -> Array:
+        return torch.linalg.matrix_exp(A)

@@ -1,0 +1,257 @@
+"""The SciPy-shaped call: arguments → problem, solver, stopping rules → result."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from .geometry import Product, Stiefel
+from .geometry.orthogonal import determinant_signs
+from .interop.arrays import describe
+from .interop.functions import CountedObjective
+from .interop.progress import ProgressLine
+from .interop.trees import Tree
+from .solvers import METHODS
+from .solvers.driver import Run, Snapshot
+from .solvers.problem import Problem
+from .solvers.result import Result
+from .solvers.stopping import (
+    AbsoluteGradient,
+    MaxEvaluations,
+    MaxIterations,
+    MaxSeconds,
+    RelativeGradient,
+    Rule,
+    SmallDecrease,
+)
+
+Array = Any
+DEFAULT_RTOL = 1e-6
+SINGLE_PRECISION_RTOL = 1e-4
+
+
+def minimize(
+    fun: Any,
+    x0: Any,
+    *,
+    jac: Any = None,
+    manifold: Any = None,
+    method: Any = "auto",
+    options: dict[str, Any] | None = None,
+    hessp: Callable[[Any, Any], Any] | None = None,
+    precond: Callable[..., Any] | None = None,
+    rtol: float | None = None,
+    gtol: float = 0.0,
+    ftol: float = 0.0,
+    maxiter: int = 100_000,
+    maxfun: int | None = None,
+    maxtime: float | None = None,
+    stop: Rule | None = None,
+    fnoise: float | None = None,
+    callback: Callable[[Snapshot], Any] | None = None,
+    progress: bool = False,
+    **unknown: Any,
+) -> Result:
+    """Minimise a function of matrices with orthonormal columns.
+
+    Parameters
+    ----------
+    fun
+        ``fun(X) -> (value, gradient)``, with the Euclidean gradient G of
+        f(X+H) = f(X) + Re⟨G, H⟩ + o(‖H‖).  For PyTorch and JAX points ``fun`` returns the value
+        and the gradient comes from autodiff.  Or an object with ``value(X)`` and
+        ``value_and_gradient(X)``, so that line-search trials do not pay for gradients.  A third
+        returned item, ``aux``, is handed to ``precond``.
+    x0
+        The start: an array (n, k), a stack (..., n, k), or a nested dict, list or tuple of them.
+    jac
+        None as above; a function ``jac(X) -> G``; or True if ``fun`` returns the pair.
+    manifold
+        `Stiefel()` by default; an instance, or a structure of instances like x0.
+    method
+        A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
+        "gradient-descent".
+    options
+        Parameters of the named method, as a dict.
+    hessp
+        ``hessp(X, V)``, the Euclidean Hessian times V, for the methods that use it.
+    precond
+        ``precond(X, G[, aux])``, an approximate inverse Hessian times the gradient.
+    rtol, gtol
+        Converged when ‖∇f‖_g* ≤ max(gtol, rtol·‖∇f(x0)‖_g*).  rtol is 1e-6 unless given (1e-4
+        in single precision).
+    ftol
+        Converged also when f fell by less than ftol·max(|f|, 1) over ten iterations.
+    maxiter, maxfun, maxtime
+        Limits on iterations, calls of ``fun`` and seconds.
+    stop
+        A further stopping rule, such as ``RelativeGradient(1e-8) | MaxSeconds(60)``.
+    fnoise
+        The absolute error of f's values, where it is more than rounding.
+    callback
+        ``callback(snapshot)`` after every iteration; returning True stops the run.
+    progress
+        Show a progress line on standard error.
+
+    Returns
+    -------
+    Result
+        ``success`` is True only if the returned point itself meets the tolerance.
+    """
+    if unknown:
+        raise TypeError(_suggest("option", next(iter(unknown)), _parameter_names()))
+    tree = Tree(x0)
+    geometry, X = place(tree, x0, manifold)
+    solver = _solver(method, options)
+    objective = CountedObjective(fun, jac, tree, X, math.inf if maxfun is None else maxfun)
+    rule = _rule(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
+    if fnoise is not None and not fnoise >= 0:
+        raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
+    objective.calibrate(X)
+    problem = Problem(
+        geometry,
+        objective,
+        _preconditioner(precond, objective),
+        None if fnoise is None else fnoise * objective.scale,
+        geometry.eps(X),
+        hessp,
+    )
+    line = ProgressLine(rule) if progress else None
+    result = Run(problem, solver, rule, objective, callback, line).start(X)
+    if line is not None:
+        line.close(result.message)
+    return result
+
+
+def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
+    """The bound geometry and the start in the solvers' form: an array or a tuple of leaves."""
+    manifold = Stiefel() if manifold is None else manifold
+    leaves = tree.flatten(x0)
+    if not leaves:
+        raise ValueError("x0 has no arrays")
+    if isinstance(manifold, (dict, list, tuple)):
+        factors = tree.flatten(manifold, "manifold")
+    else:
+        factors = (manifold,) * len(leaves)
+    for factor, leaf, path in zip(factors, leaves, tree.paths, strict=True):
+        if not hasattr(factor, "check_point"):
+            raise TypeError(
+                f"manifold is {describe(factor)}; expected an instance such as stiefel.Stiefel()"
+            )
+        factor.check_point(leaf, f"X0{path}")
+        _warn_if_orthogonal_group(factor, leaf, f"X0{path}")
+    if tree.is_leaf:
+        return factors[0].bind(leaves[0]), leaves[0]
+    return Product(factors).bind(leaves), leaves
+
+
+def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
+    if type(manifold) is not Stiefel or manifold.B is not None or X.shape[-1] != X.shape[-2]:
+        return
+    signs = determinant_signs(X)
+    if signs is not None and X.shape[-1] > 1:
+        warnings.warn(
+            f"{name} is square: orthogonal matrices have two components, of determinant +1 and −1, "
+            f"and a run stays in the one it starts in (here {signs}); "
+            "pass manifold=SpecialOrthogonal() if rotations are meant",
+            stacklevel=4,
+        )
+
+
+def _solver(method: Any, options: dict[str, Any] | None) -> Any:
+    if not isinstance(method, str):
+        if not (hasattr(method, "init") and hasattr(method, "step")):
+            raise TypeError(
+                f"method is {describe(method)}; expected a name ({', '.join(METHODS)}) or a "
+                "solver such as stiefel.AcceleratedGradient()"
+            )
+        if options:
+            raise TypeError("options go with a method given by name; this one is an instance")
+        return method
+    if method not in METHODS:
+        raise ValueError(_suggest("method", method, list(METHODS)))
+    solver = METHODS[method]
+    for name in options or {}:
+        names = [f.name for f in fields(solver)]
+        if name not in names:
+            raise ValueError(_suggest(f"option of method {method!r}", name, names))
+    if not options:
+        return solver
+    return type(solver)(**{f.name: getattr(solver, f.name) for f in fields(solver)} | options)
+
+
+def _rule(
+    geometry: Any,
+    X: Array,
+    rtol: float | None,
+    gtol: float,
+    ftol: float,
+    maxiter: int,
+    maxfun: int | None,
+    maxtime: float | None,
+    stop: Rule | None,
+) -> Rule:
+    if rtol is None:
+        rtol = DEFAULT_RTOL if geometry.eps(X) < 1e-10 else SINGLE_PRECISION_RTOL
+    for name, value in (("rtol", rtol), ("gtol", gtol), ("ftol", ftol)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is {value!r}; expected a finite number ≥ 0")
+    if not (rtol or gtol or ftol or stop):
+        raise ValueError("rtol, gtol and ftol are all zero; one of them must be positive")
+    rules: list[Rule] = []
+    rules += [RelativeGradient(rtol)] if rtol else []
+    rules += [AbsoluteGradient(gtol)] if gtol else []
+    rules += [SmallDecrease(ftol)] if ftol else []
+    rules += [stop] if stop is not None else []
+    rules += [MaxIterations(maxiter)]
+    rules += [MaxEvaluations(maxfun)] if maxfun is not None else []
+    rules += [MaxSeconds(maxtime)] if maxtime is not None else []
+    result = rules[0]
+    for rule in rules[1:]:
+        result = result | rule
+    return result
+
+
+def _preconditioner(
+    precond: Callable[..., Any] | None, objective: CountedObjective
+) -> Callable[[Any, Any, Any], Any] | None:
+    """precond(X, G[, aux]) in the solvers' form, on the user's structure."""
+    if precond is None:
+        return None
+    if not callable(precond):
+        raise TypeError(f"precond is {describe(precond)}; expected a function of (X, G[, aux])")
+    with_aux = _takes_aux(precond)
+
+    def apply(X: Any, G: Any, aux: Any) -> Any:
+        point, gradient = objective.user_point(X), objective.user_point(G)
+        W = precond(point, gradient, aux) if with_aux else precond(point, gradient)
+        return objective.solver_point(W, X, "the direction of precond")
+
+    return apply
+
+
+def _takes_aux(precond: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(precond).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def _parameter_names() -> list[str]:
+    return [n for n in inspect.signature(minimize).parameters if n != "unknown"]
+
+
+def _suggest(kind: str, given: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return f"unknown {kind} {given!r}: {hint}"
+
+
+__all__ = ["minimize", "place"]

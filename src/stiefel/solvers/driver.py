@@ -1,0 +1,281 @@
+"""The only loop: clock, counters, stopping, history, callbacks.
+
+A solver is `init` and `step`; everything else that a run needs happens here, so that the columns
+of a table mean the same for every solver.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from stiefel.interop.functions import CountedObjective, EvaluationLimit
+
+from .history import History, Record
+from .problem import Local, Problem
+from .result import Result, Status
+from .stopping import Progress, Reason, Rule
+
+Array = Any
+
+PATIENCE = 100  # iterations without progress, plus half of those done, before giving up
+IMPROVEMENT = 0.9  # a gradient norm smaller by this factor is progress
+WINDOW = 10  # iterations over which the relative decrease of f is measured
+MAX_RESTORATIONS = 3
+
+
+class SolverState(Protocol):
+    """What the driver reads of a solver's state."""
+
+    x: Array
+    local: Local
+    gamma: float
+    k: int
+    restarted: bool
+    blind: bool
+    failure: Status | None
+
+
+class Solver(Protocol):
+    def init(self, problem: Problem, x: Array) -> Any: ...
+
+    def step(self, problem: Problem, s: Any) -> Any: ...
+
+
+class Snapshot(NamedTuple):
+    """What a callback sees."""
+
+    x: Any
+    fun: float
+    gradient_norm: float
+    step: float
+    nit: int
+    nfev: int
+    njev: int
+    restarts: int
+    seconds: float
+
+
+class Best(NamedTuple):
+    """The best point seen: the smallest value, and among equal values the smallest gradient."""
+
+    x: Array
+    f: float
+    norm: float
+    G: Array
+
+
+@dataclass
+class Run:
+    """Everything about a run that is not the solver's business."""
+
+    problem: Problem
+    solver: Solver
+    stop: Rule
+    objective: CountedObjective
+    callback: Callable[[Snapshot], Any] | None = None
+    observer: Callable[[Snapshot], None] | None = None
+    history: History = field(default_factory=History)
+    nit: int = 0
+    restarts: int = 0
+    restorations: int = 0
+    seconds_before: float = 0.0  # of earlier, interrupted parts of the run
+    initial_norm: float = math.nan
+    best: Best | None = None
+    last_progress: int = 0
+    reference_norm: float = math.inf  # as of the last progress
+    reference_f: float = math.inf
+
+    def __post_init__(self) -> None:
+        self._started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self._started
+
+    # -- the loop --------------------------------------------------------------------------
+
+    def start(self, x0: Array) -> Result:
+        """Minimise from x0."""
+        try:
+            state = self.solver.init(self.problem, x0)
+            self.initial_norm = state.local.norm
+            return self._loop(state)
+        except BaseException as error:
+            self._attach_best(error)
+            raise
+
+    def _loop(self, state: SolverState) -> Result:
+        self._record(state)
+        while (reason := self._reason(state)) is None:
+            try:
+                state = self.solver.step(self.problem, state)
+            except EvaluationLimit:
+                message = f"{self.objective.nfev} evaluations reached the limit"
+                return self._result(state, Reason(Status.MAX_EVALUATIONS, message))
+            self.nit += 1
+            self.restarts += state.restarted
+            self._record(state)
+        if reason.status is Status.CONVERGED:
+            return self._confirm(state, reason)
+        return self._result(state, reason)
+
+    def _reason(self, state: SolverState) -> Reason | None:
+        local = state.local
+        if not local.finite:
+            return Reason(
+                Status.NOT_FINITE,
+                f"f = {local.f}, gradient norm {local.norm} in iteration {self.nit}",
+            )
+        if reason := self.stop.reason(self._progress(local)):
+            return reason
+        if state.failure is not None:
+            return Reason(state.failure, f"{state.failure.value}: {self._reached()}")
+        if self.nit - self.last_progress > PATIENCE + self.nit // 2:
+            return Reason(
+                Status.ROUNDING_LIMIT,
+                f"no measurable progress in {self.nit - self.last_progress} iterations: "
+                + self._reached(),
+            )
+        if self.callback is not None and self.callback(self.snapshot(state)) is True:
+            return Reason(Status.STOPPED_BY_CALLBACK, "the callback returned True")
+        return None
+
+    def _confirm(self, state: SolverState, reason: Reason) -> Result:
+        """Success only if the point to be returned is feasible and meets the tolerance itself."""
+        geometry = self.problem.geometry
+        if geometry.defect(state.x) <= geometry.allowed_defect(state.x):
+            return self._result(state, reason)
+        if self.restorations >= MAX_RESTORATIONS:
+            return self._result(state, Reason(Status.ROUNDING_LIMIT, self._reached()))
+        self.restorations += 1
+        return self._loop(self.solver.init(self.problem, geometry.restore(state.x)))
+
+    # -- bookkeeping -----------------------------------------------------------------------
+
+    def _record(self, state: SolverState) -> None:
+        local, scale = state.local, self.objective.scale
+        self.history.append(
+            Record(
+                local.f / scale,
+                local.norm / scale,
+                state.gamma * scale,
+                state.k,
+                self.objective.nfev,
+                self.objective.njev,
+                self.seconds,
+                state.restarted,
+                local.ray.defect,
+            )
+        )
+        self._keep_best(state)
+        if self.observer is not None:
+            self.observer(self.snapshot(state))
+
+    def _keep_best(self, state: SolverState) -> None:
+        local = state.local
+        if not local.finite:
+            return
+        noise = self.problem.noise(local.f)
+        fell = not state.blind and local.f < self.reference_f - noise
+        if fell or local.norm < IMPROVEMENT * self.reference_norm:
+            self.last_progress = self.nit
+            self.reference_f = min(local.f, self.reference_f)
+            self.reference_norm = min(local.norm, self.reference_norm)
+        best = self.best
+        if (
+            best is None
+            or local.f < best.f - noise
+            or (local.f <= best.f + noise and local.norm < best.norm)
+        ):
+            self.best = Best(state.x, local.f, local.norm, local.G)
+
+    def _progress(self, local: Local) -> Progress:
+        decrease = math.inf
+        if self.nit >= WINDOW:
+            values = self.history._rows["value"][: len(self.history)]
+            f = values[-1]
+            decrease = (values[-1 - WINDOW :].max() - f) / max(abs(f), 1.0)
+        scale = self.objective.scale
+        return Progress(
+            self.nit,
+            self.objective.nfev,
+            self.seconds,
+            local.f / scale,
+            local.norm / scale,
+            self.initial_norm / scale,
+            decrease,
+        )
+
+    def _reached(self) -> str:
+        norm = self.best.norm if self.best is not None else math.nan
+        relative = norm / self.initial_norm if self.initial_norm else 0.0
+        norm /= self.objective.scale
+        return f"the gradient norm reached {norm:.2e}, {relative:.1e} of the initial one"
+
+    def snapshot(self, state: SolverState) -> Snapshot:
+        scale = self.objective.scale
+        return Snapshot(
+            self.objective.user_point(state.x),
+            state.local.f / scale,
+            state.local.norm / scale,
+            state.gamma * scale,
+            self.nit,
+            self.objective.nfev,
+            self.objective.njev,
+            self.restarts,
+            self.seconds,
+        )
+
+    # -- results ---------------------------------------------------------------------------
+
+    def _result(self, state: SolverState, reason: Reason) -> Result:
+        local = state.local
+        best = Best(state.x, local.f, local.norm, local.G)
+        if reason.status is not Status.CONVERGED and self.best is not None:
+            best = self.best
+        return self._package(best, reason)
+
+    def _package(self, best: Best, reason: Reason) -> Result:
+        objective, geometry = self.objective, self.problem.geometry
+        x, defect = best.x, geometry.defect(best.x)
+        if math.isfinite(defect) and defect > geometry.allowed_defect(x):
+            # Only unconverged points come here: the norm reported is the one measured before.
+            x = geometry.restore(x)
+            defect = geometry.defect(x)
+            self.restorations += 1
+        gradient = best.G
+        if objective.scale != 1.0:
+            gradient = geometry.combine(1.0 / objective.scale, best.G, 0.0, best.G)
+        return Result(
+            x=objective.user_point(x),
+            fun=best.f / objective.scale,
+            grad=objective.user_point(gradient),
+            gradient_norm=best.norm / objective.scale,
+            feasibility=defect,
+            nit=self.nit,
+            nfev=objective.nfev,
+            njev=objective.njev,
+            restarts=self.restarts,
+            restorations=self.restorations,
+            success=reason.status is Status.CONVERGED,
+            status=reason.status,
+            message=f"{reason.status.name}: {reason.message}",
+            history=self.history,
+            seconds=self.seconds,
+        )
+
+    def _attach_best(self, error: BaseException) -> None:
+        """An exception propagates with the best point as ``error.partial_result``."""
+        if self.best is None:
+            return
+        status = Status.STOPPED_BY_CALLBACK
+        reason = Reason(status, f"interrupted by {type(error).__name__} in iteration {self.nit}")
+        error.partial_result = self._package(self.best, reason)  # type: ignore[attr-defined]
+        error.add_note(
+            f"stiefel: iteration {self.nit}; the best point so far is in the exception's "
+            "partial_result attribute"
+        )

@@ -1,0 +1,133 @@
+"""The paper's two-sided line search, made safe near rounding.
+
+Lines 3 to 10 of Algorithms 1 and 2: from the step γ handed on,
+
+    while f(X(γ)) < f(Y) − c_L γ‖∇f‖²:  γ ← λ_d γ
+    while f(X(γ)) > f(Y) − ½ γ‖∇f‖²:    γ ← γ / λ_d.
+
+What the print leaves out: both loops are bounded (after four steps in one direction the exponent
+of λ_d doubles, so that a step 10²⁰⁰ times too long is found in a dozen trials, still on the
+lattice γ₀ λ_dʲ); a trial that was held already is not evaluated again; and beneath the noise of f
+comparisons mean nothing.  Growth, which must see a small part of the decrease, becomes invisible
+first: from then on the step is the longest recent one until that fails.  When the decrease itself
+is invisible, the step is accepted as it is and called unreadable.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .problem import Local, Problem
+
+Array = Any
+
+MAX_TRIALS = 60
+MEMORY = 0.98  # how slowly the longest recent step is forgotten
+MARGIN = 2.0  # a difference is visible if it is this many times the noise of f
+GALLOP_AFTER = 4
+# Three shrinks make a smooth deviation 24 times smaller; noise stays.
+NOISE_SHRINKS = 3
+NOISE_RATIO = 2.0
+PLAUSIBLE_NOISE = 1e-6  # relative to |f|: a larger one is a jump, not noise
+
+
+class Trial(NamedTuple):
+    """A point on the ray."""
+
+    X: Array
+    f: float
+    gamma: float
+    readable: bool  # the decrease is larger than the noise of f
+    noise: float  # the noise of f beyond plain rounding, as measured so far
+    ceiling: float  # the longest recent step
+
+
+@dataclass(frozen=True)
+class TwoSided:
+    """Parameters of the search, with the paper's letters."""
+
+    growth: float = 1.7  # λ_d
+    growth_threshold: float = 0.9  # c_L; Figures 1 and 2 use 0.7
+    sufficient_decrease: float = 0.5
+    may_grow: bool = True
+
+    def __call__(
+        self, problem: Problem, local: Local, gamma: float, noise: float, ceiling: float
+    ) -> Trial | None:
+        """A step along −W that meets the Armijo condition, or None if there is none."""
+        search = _Search(problem, local, noise)
+        visible = search.visible((1.0 - self.growth_threshold) * gamma * local.slope)
+        if self.may_grow and visible:
+            trial = self._shrink(search, self._grow(search, search.at(gamma)))
+        else:
+            trial = self._shrink(search, search.at(max(gamma, ceiling) if self.may_grow else gamma))
+        if trial is None:
+            return None
+        longest = max(trial.gamma, MEMORY * ceiling) if visible else trial.gamma
+        return trial._replace(ceiling=longest)
+
+    def _grow(self, search: _Search, trial: Trial) -> Trial:
+        for i in range(MAX_TRIALS):
+            if not search.below(trial, self.growth_threshold):
+                return trial
+            longer = search.at(trial.gamma * self.growth ** _gallop(i))
+            if not search.accepts(longer, self.sufficient_decrease):
+                return trial  # held: the print evaluates this point a second time
+            trial = longer
+        return trial
+
+    def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
+        first, deviations = trial, []
+        for i in range(MAX_TRIALS):
+            if not trial.readable or search.accepts(trial, self.sufficient_decrease):
+                return trial
+            deviations.append(search.deviation(trial))
+            if (noise := search.noise_in(deviations)) is not None:
+                return first._replace(readable=False, noise=noise)
+            trial = search.at(trial.gamma / self.growth ** _gallop(i))
+        return None
+
+
+class _Search:
+    """Values along one ray."""
+
+    def __init__(self, problem: Problem, local: Local, noise: float) -> None:
+        self.problem, self.local, self.measured = problem, local, noise
+        self.noise = max(noise, problem.noise(local.f))
+
+    def at(self, gamma: float) -> Trial:
+        X = self.local.ray(-gamma)
+        f = self.problem.objective.value(X)
+        # Half of the predicted decrease is what the Armijo test has to see.
+        readable = self.visible(0.5 * gamma * self.local.slope)
+        return Trial(X, f, gamma, readable, self.measured, gamma)
+
+    def visible(self, difference: float) -> bool:
+        return difference > MARGIN * self.noise
+
+    def below(self, trial: Trial, c: float) -> bool:
+        """Whether f fell by more than c times what its slope predicts."""
+        return trial.f < self.local.f - c * trial.gamma * self.local.slope
+
+    def accepts(self, trial: Trial, c: float) -> bool:
+        return trial.f <= self.local.f - c * trial.gamma * self.local.slope + self.noise
+
+    def deviation(self, trial: Trial) -> float:
+        """How far f is from its linear model: O(γ²) if f is smooth and the gradient right."""
+        return abs(trial.f - (self.local.f - trial.gamma * self.local.slope))
+
+    def noise_in(self, deviations: list[float]) -> float | None:
+        """The noise of f, if the deviations did not fall as those of a smooth function do."""
+        recent = deviations[-NOISE_SHRINKS - 1 :]
+        if len(recent) <= NOISE_SHRINKS or not all(map(math.isfinite, recent)):
+            return None
+        if max(recent) > PLAUSIBLE_NOISE * abs(self.local.f):
+            return None
+        return max(recent) if recent[-1] * NOISE_RATIO > recent[0] else None
+
+
+def _gallop(i: int) -> int:
+    """1, 1, 1, 1, 2, 4, 8, …, at most 512."""
+    return 1 if i < GALLOP_AFTER else int(2 ** min(i - GALLOP_AFTER + 1, 9))

@@ -1,0 +1,75 @@
+"""What is minimised, on what, as the solvers see it.
+
+A `Problem` is fixed during a run; everything that varies lives in the solver's state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+Array = Any
+
+ROUNDING = 10.0  # ulps of f that a sum of many terms loses
+
+
+class Objective(Protocol):
+    """Counts calls of the user's function where they happen, and nowhere else."""
+
+    nfev: int
+    njev: int
+
+    def value(self, X: Array) -> float: ...
+
+    def value_and_gradient(self, X: Array, value: float | None = None) -> tuple[float, Array, Any]:
+        """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where it is held already."""
+        ...
+
+
+class Local(NamedTuple):
+    """f near a point Y: value, gradient, and the ray along which the solver looks."""
+
+    f: float
+    G: Array  # the gradient, a cotangent at Y
+    norm: float  # ‖G‖_g*
+    W: Array  # the direction of steepest ascent: G, or G preconditioned
+    slope: float  # ⟨G, W⟩_g*: the squared norm of the step and restart tests
+    ray: Any  # t ↦ R(Y, φ(tW))
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.f) and math.isfinite(self.norm) and math.isfinite(self.slope)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A geometry, an objective on it, and what is known about the objective's rounding."""
+
+    geometry: Any
+    objective: Objective
+    precond: Callable[[Array, Array, Any], Array] | None = None
+    fnoise: float | None = None  # absolute noise of f, where the user knows it
+    eps: float = 2.0**-52
+    hessp: Callable[[Array, Array], Array] | None = None
+
+    def noise(self, f: float) -> float:
+        """The size beneath which differences of values near f mean nothing."""
+        return self.fnoise if self.fnoise is not None else ROUNDING * self.eps * abs(f)
+
+    def local(self, Y: Array, value: float | None = None) -> Local:
+        """Evaluate value and gradient at Y."""
+        geometry = self.geometry
+        f, gradient, aux = self.objective.value_and_gradient(Y, value)
+        G = geometry.project(Y, gradient)
+        if self.precond is not None:
+            norm = math.sqrt(max(geometry.inner(Y, G, G), 0.0)) if math.isfinite(f) else math.nan
+            W = geometry.project_direction(Y, self.precond(Y, G, aux))
+            slope = geometry.inner(Y, G, W)
+            if slope > 0:
+                return Local(f, G, norm, W, slope, geometry.ray(Y, W))
+            # Not a descent direction: fall back on the gradient.
+        ray = geometry.ray(Y, G)
+        slope = ray.squared_norm
+        return Local(f, G, math.sqrt(slope), G, slope, ray)

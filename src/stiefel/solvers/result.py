@@ -1,0 +1,60 @@
+"""What a run returns: a SciPy-shaped result, with a status that cannot be mistaken."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from scipy.optimize import OptimizeResult
+
+
+class Status(Enum):
+    """Why a run ended.  The names are stable; the values are short explanations."""
+
+    CONVERGED = "the gradient meets the tolerance"
+    MAX_ITERATIONS = "the limit on iterations was reached"
+    MAX_EVALUATIONS = "the limit on function evaluations was reached"
+    MAX_TIME = "the limit on time was reached"
+    STOPPED_BY_CALLBACK = "the callback asked to stop"
+    ROUNDING_LIMIT = "rounding errors hide any further progress"
+    NOT_FINITE = "the function or its gradient is not finite"
+    STEP_NOT_FOUND = "no step along the direction decreases the function"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Result(OptimizeResult):  # type: ignore[misc]
+    """The outcome of `stiefel.minimize`; fields are attributes and keys, as in SciPy.
+
+    Attributes
+    ----------
+    x : the returned point, in the structure, library, dtype and device of x0.
+    fun, grad : value and projected gradient (a cotangent) at ``x``.
+    gradient_norm : ‖grad‖_g* at ``x``, the number that was tested against the tolerance.
+    feasibility : ‖XᴴX − I‖_F at ``x`` (the largest one, for several matrices).
+    nit, nfev, njev : iterations; values and gradients computed by the user's function.
+    restarts : how often the momentum was dropped.
+    restorations : how often the point was brought back onto the manifold.
+    success, status, message : whether the tolerance is met at ``x``, why the run ended, in words.
+    history : per-iteration records; ``history.as_array()`` is a NumPy structured array.
+    seconds : wall-clock time of the run.
+    """
+
+    def __repr__(self) -> str:
+        lines = [f"{'message':>14}: {self.message}"]
+        for name in ("success", "status", "fun", "gradient_norm", "feasibility"):
+            lines.append(f"{name:>14}: {_short(self.get(name))}")
+        for name in ("nit", "nfev", "njev", "restarts", "seconds", "x"):
+            lines.append(f"{name:>14}: {_short(self.get(name))}")
+        return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if hasattr(value, "shape"):
+        return f"array of shape {tuple(value.shape)}, {value.dtype}"
+    if isinstance(value, (dict, list, tuple)):
+        return f"{type(value).__name__} of {len(value)}"
+    return str(value)

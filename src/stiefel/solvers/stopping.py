@@ -1,0 +1,162 @@
+"""Stopping rules are values that combine: ``RelativeGradient(1e-10) | MaxIterations(10_000)``.
+
+*Converged* and *should stop* are different questions: a rule answers with the `Status` that is
+true when it fires, and with a sentence that says what was reached against what was asked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .result import Status
+
+
+class Progress(NamedTuple):
+    """What a stopping rule may look at."""
+
+    nit: int
+    nfev: int
+    seconds: float
+    f: float
+    gradient_norm: float
+    initial_norm: float  # ‖∇f(x0)‖_g*
+    decrease: float  # relative decrease of f over the last few iterations; inf at first
+
+
+class Reason(NamedTuple):
+    status: Status
+    message: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One stopping rule."""
+
+    def reason(self, progress: Progress) -> Reason | None:
+        raise NotImplementedError
+
+    def __or__(self, other: Rule) -> Rule:
+        return AnyOf((*_parts(self), *_parts(other)))
+
+
+@dataclass(frozen=True)
+class AnyOf(Rule):
+    """Stops when one of its rules does; the first one names the reason."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def reason(self, progress: Progress) -> Reason | None:
+        return next((r for rule in self.rules if (r := rule.reason(progress))), None)
+
+
+def _parts(rule: Rule) -> tuple[Rule, ...]:
+    return rule.rules if isinstance(rule, AnyOf) else (rule,)
+
+
+def _check_positive(rule: object, name: str, value: float) -> None:
+    if not value > 0 or math.isnan(value):
+        raise ValueError(f"{type(rule).__name__}({value!r}): {name} must be positive")
+
+
+@dataclass(frozen=True)
+class RelativeGradient(Rule):
+    """Converged when ‖∇f(X)‖_g* ≤ tolerance · ‖∇f(X0)‖_g*."""
+
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "the tolerance", self.tolerance)
+
+    def reason(self, p: Progress) -> Reason | None:
+        target = self.tolerance * p.initial_norm
+        if not p.gradient_norm <= target:
+            return None
+        return Reason(
+            Status.CONVERGED,
+            f"gradient norm {p.gradient_norm:.2e} ≤ {target:.2e} "
+            f"({self.tolerance:g} of the initial {p.initial_norm:.2e})",
+        )
+
+
+@dataclass(frozen=True)
+class AbsoluteGradient(Rule):
+    """Converged when ‖∇f(X)‖_g* ≤ tolerance."""
+
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "the tolerance", self.tolerance)
+
+    def reason(self, p: Progress) -> Reason | None:
+        if not p.gradient_norm <= self.tolerance:
+            return None
+        return Reason(
+            Status.CONVERGED, f"gradient norm {p.gradient_norm:.2e} ≤ {self.tolerance:.2e}"
+        )
+
+
+@dataclass(frozen=True)
+class SmallDecrease(Rule):
+    """Converged when f fell by less than tolerance · max(|f|, 1) over ten iterations."""
+
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "the tolerance", self.tolerance)
+
+    def reason(self, p: Progress) -> Reason | None:
+        if not p.decrease <= self.tolerance:
+            return None
+        return Reason(
+            Status.CONVERGED,
+            f"f fell by {p.decrease:.2e} ≤ {self.tolerance:.2e} (relative, ten iterations)",
+        )
+
+
+@dataclass(frozen=True)
+class MaxIterations(Rule):
+    """Stops after so many iterations."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        if self.limit < 0 or int(self.limit) != self.limit:
+            raise ValueError(f"MaxIterations({self.limit!r}): expected an integer ≥ 0")
+
+    def reason(self, p: Progress) -> Reason | None:
+        if p.nit < self.limit:
+            return None
+        return Reason(Status.MAX_ITERATIONS, f"{p.nit} iterations reached the limit")
+
+
+@dataclass(frozen=True)
+class MaxEvaluations(Rule):
+    """Stops after so many calls of the user's function; an iteration is never cut in half."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        if self.limit < 1 or int(self.limit) != self.limit:
+            raise ValueError(f"MaxEvaluations({self.limit!r}): expected an integer ≥ 1")
+
+    def reason(self, p: Progress) -> Reason | None:
+        if p.nfev < self.limit:
+            return None
+        return Reason(Status.MAX_EVALUATIONS, f"{p.nfev} evaluations reached the limit")
+
+
+@dataclass(frozen=True)
+class MaxSeconds(Rule):
+    """Stops after so many seconds of wall-clock time."""
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "the limit", self.limit)
+
+    def reason(self, p: Progress) -> Reason | None:
+        if p.seconds < self.limit:
+            return None
+        return Reason(Status.MAX_TIME, f"{p.seconds:.1f} s reached the limit of {self.limit:g} s")
