@@ -7,6 +7,7 @@ beyond rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,12 @@ class NumpyKernels(Kernels):
     def __init__(self) -> None:
         super().__init__(np)
         self._eyes: dict[tuple[int, Any], Array] = {}
+        from .numpy_table import TABLE
+
+        self._table = TABLE
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._table.get(function, function)(self, *arguments)
 
     def adjoint(self, A: Array) -> Array:
         return A.conj().mT if A.dtype.kind == "c" else A.mT
@@ -85,10 +92,14 @@ class NumpyKernels(Kernels):
         gesv = _GESV.get(A.dtype)
         if A.ndim != 2 or B.ndim != 2 or gesv is None:
             return np.linalg.solve(A, B)
-        _, _, solution, info = gesv(A, B)
-        if info > 0:
-            raise np.linalg.LinAlgError("a small matrix of the retraction is singular")
-        return solution
+        return _checked(*gesv(A, B))
+
+    def solve_in_place(self, A: Array, B: Array) -> Array:
+        """A⁻¹B of column-major matrices that nobody needs any more."""
+        gesv = _GESV.get(A.dtype)
+        if gesv is None:
+            return np.linalg.solve(A, B)
+        return _checked(*gesv(A, B, overwrite_a=True, overwrite_b=True))
 
     # -- one column: Python numbers --------------------------------------------------------
 
@@ -123,6 +134,12 @@ class NumpyKernels(Kernels):
 
     def finite(self, A: Array) -> bool:
         return bool(np.isfinite(A).all())
+
+
+def _checked(lu: Array, pivots: Array, solution: Array, info: int) -> Array:
+    if info > 0:
+        raise np.linalg.LinAlgError("a small matrix of the retraction is singular")
+    return solution
 
 
 def _add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:

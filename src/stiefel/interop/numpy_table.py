@@ -1,0 +1,93 @@
+"""Fused versions of the geometry's kernels for one NumPy matrix with several columns.
+
+The formulas are those of `stiefel.geometry.cayley`, to which stacks and single columns go back;
+here the small matrices are written into place instead of being assembled from temporaries.  At
+n = 1000, k = 10 that takes a trial of the line search from 250 to 75 µs, of which the matrix
+products that it needs are 50.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stiefel.geometry import cayley
+from stiefel.geometry.kernels import Array, Kernels
+
+
+def point(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float) -> Array:
+    if X.ndim != 2 or X.shape[1] == 1:
+        return cayley.point(k, X, W, grams, t)
+    S = _cayley_solution(k, *grams, t)
+    P, Q = _orthonormalised(k, *grams, *_split(S, t))
+    return k.combine(X, P, W, Q)
+
+
+def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
+    if X.ndim != 2 or X.shape[1] == 1:
+        return cayley.extrapolate(k, X, Y, tau)
+    a, m, d = k.grams(X, Y)
+    M = _twice_inverse(k, m)
+    mM = m @ M
+    s = k.hermitian(mM)
+    MH = k.adjoint(M)
+    XV = mM - a @ s
+    VV = MH @ (d @ M)  # VᴴV = MᴴdM − (mM)ᴴs − s(XᴴV), as V = Y M − X s
+    VV -= k.adjoint(mM) @ s
+    VV -= s @ XV
+    S = _cayley_solution(k, a, XV, VV, tau)
+    P, Q = _split(S, tau)
+    P -= s @ Q
+    P, Q = _orthonormalised(k, a, m, d, P, M @ Q)
+    return k.combine(X, P, Y, Q)
+
+
+def _cayley_solution(k: Kernels, a: Array, b: Array, c: Array, t: float) -> Array:
+    """(I − ZᴴU)⁻¹ZᴴX, in LAPACK's order."""
+    size, h = a.shape[0], 0.5 * t
+    bH = k.adjoint(b)
+    left = np.empty((2 * size, 2 * size), a.dtype, order="F")
+    np.multiply(b, -h, out=left[:size, :size])
+    np.negative(a, out=left[:size, size:])
+    np.multiply(c, h * h, out=left[size:, :size])
+    np.multiply(bH, h, out=left[size:, size:])
+    right = np.empty((2 * size, size), a.dtype, order="F")
+    right[:size] = a
+    np.negative(left[size:, size:], out=right[size:])
+    left.ravel(order="K")[:: 2 * size + 1] += 1.0
+    return k.solve_in_place(left, right)  # type: ignore[attr-defined]
+
+
+def _split(S: Array, t: float) -> tuple[Array, Array]:
+    """P = I + 2S₂ and Q = tS₁, row-major."""
+    size = S.shape[1]
+    P = np.multiply(S[size:], 2.0, order="C")
+    P.ravel()[:: size + 1] += 1.0
+    return P, np.multiply(S[:size], t, order="C")
+
+
+def _orthonormalised(
+    k: Kernels, a: Array, b: Array, c: Array, P: Array, Q: Array
+) -> tuple[Array, Array]:
+    E = k.adjoint(P) @ (a @ P + b @ Q)
+    E += k.adjoint(Q) @ (k.adjoint(b) @ P + c @ Q)
+    E *= -0.5
+    E.ravel()[:: E.shape[0] + 1] += 1.5
+    return P @ E, Q @ E
+
+
+def _twice_inverse(k: Kernels, m: Array) -> Array:
+    size = m.shape[0]
+    left = np.array(m, order="F")
+    left.ravel(order="K")[:: size + 1] += 1.0
+    right = np.zeros((size, size), m.dtype, order="F")
+    right.ravel(order="K")[:: size + 1] = 2.0
+    return k.solve_in_place(left, right)  # type: ignore[attr-defined]
+
+
+TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
+    cayley.point: point,
+    cayley.extrapolate: extrapolate,
+}
