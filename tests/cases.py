@@ -1,0 +1,447 @@
+"""Geometries, objectives with known minimum, and solvers, as data: an entry buys every law.
+
+Laws are written in NumPy.  `Case.geometry(library)` is the manifold seen through NumPy: arrays go
+to the array library on the way in and come back on the way out, so that the same laws hold every
+library to account.  `LIBRARIES` is that axis.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import oracles
+from stiefel import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
+from stiefel.geometry import Product
+from stiefel.objectives import (
+    Brockett,
+    JointDiagonalization,
+    LogSumExp,
+    Procrustes,
+    Quadratic,
+    Rayleigh,
+)
+from stiefel.solvers import METHODS
+
+# ---------------------------------------------------------------------------------------------
+# Array libraries
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Library:
+    """How NumPy arrays go to an array library, and come back."""
+
+    name: str
+    load: Callable[[], Callable[[np.ndarray], Any]]  # imports the library, returns its `asarray`
+
+    def asarray(self, values):
+        return self.load()(values)
+
+    def __str__(self):
+        return self.name
+
+
+def to_numpy(x):
+    """Any library's array as a NumPy array; other things (floats, booleans) as they are."""
+    if hasattr(x, "detach"):
+        return x.detach().cpu().numpy()
+    return np.asarray(x) if hasattr(x, "shape") else x
+
+
+def _torch():
+    import torch
+
+    return lambda values: torch.from_numpy(np.array(values))
+
+
+def _jax():
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    return jax.numpy.asarray
+
+
+def _strict():
+    import array_api_strict
+
+    return array_api_strict.asarray
+
+
+NUMPY = Library("numpy", lambda: np.asarray)
+TORCH = Library("torch", _torch)
+JAX = Library("jax", _jax)
+STRICT = Library("strict", _strict)
+LIBRARIES = (NUMPY, TORCH, JAX, STRICT)
+
+
+# ---------------------------------------------------------------------------------------------
+# Points may be tuples of leaves
+# ---------------------------------------------------------------------------------------------
+
+
+def leafwise(function, *trees):
+    """``function`` of arrays, or of each leaf of tuples of arrays."""
+    if isinstance(trees[0], tuple):
+        return tuple(function(*leaves) for leaves in zip(*trees, strict=True))
+    return function(*trees)
+
+
+def leaves(tree):
+    return tree if isinstance(tree, tuple) else (tree,)
+
+
+def size(tree):
+    """The Frobenius norm of everything."""
+    return math.sqrt(sum(float(np.sum(np.abs(leaf) ** 2)) for leaf in leaves(tree)))
+
+
+def gap(a, b):
+    """‖a − b‖_F / max(1, ‖b‖_F)."""
+    return size(leafwise(np.subtract, a, b)) / max(1.0, size(b))
+
+
+class SeenThroughNumPy:
+    """A manifold of any array library whose functions take and return NumPy arrays."""
+
+    def __init__(self, manifold, library):
+        self.manifold, self.library = manifold, library
+
+    def _in(self, x):
+        if isinstance(x, tuple):
+            return tuple(map(self._in, x))
+        return self.library.asarray(x) if isinstance(x, np.ndarray) else x
+
+    def __getattr__(self, name):
+        method = getattr(self.manifold, name)
+
+        def call(*arguments, **options):
+            result = method(*map(self._in, arguments), **options)
+            return _CurveThroughNumPy(result) if name == "ray" else leafwise(to_numpy, result)
+
+        return call
+
+
+class _CurveThroughNumPy:
+    def __init__(self, ray):
+        self._ray = ray
+        self.squared_norm, self.defect = float(ray.squared_norm), float(ray.defect)
+
+    def __call__(self, t):
+        return leafwise(to_numpy, self._ray(t))
+
+
+# ---------------------------------------------------------------------------------------------
+# Geometries
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A manifold with a shape and dtype of points, and what the laws must know about it."""
+
+    name: str
+    manifold: Any  # a class; `Case.build` gives it the matrix B in the right library
+    shape: tuple[int, ...]
+    dtype: type = float
+    with_B: bool = False
+    libraries: tuple[Library, ...] = field(default=LIBRARIES, repr=False)
+
+    def __str__(self):
+        return self.name
+
+    # -- what kind of space -----------------------------------------------------------------
+
+    @property
+    def constrained(self):
+        return self.manifold is not Euclidean
+
+    @property
+    def quotient(self):
+        return self.manifold is Grassmann
+
+    @property
+    def vectors(self):
+        """Points are unit vectors (..., n) without the axis of columns."""
+        return self.manifold is Sphere
+
+    @property
+    def B(self):
+        if not self.with_B:
+            return None
+        return oracles.random_positive(np.random.default_rng(77), self.shape[-2], self.dtype)
+
+    def build(self, library=NUMPY):
+        return self.manifold(B=library.asarray(self.B)) if self.with_B else self.manifold()
+
+    def geometry(self, library=NUMPY):
+        return SeenThroughNumPy(self.build(library), library)
+
+    # -- matrices: the last two axes of what the oracles understand ---------------------------
+
+    def matrices(self, X):
+        """The points as a list of n×k matrices."""
+        X = X[..., None] if self.vectors else X
+        return list(X.reshape(-1, *X.shape[-2:]))
+
+    def join(self, matrices):
+        stacked = np.stack(matrices)
+        return stacked[..., 0].reshape(self.shape) if self.vectors else stacked.reshape(self.shape)
+
+    def each(self, function, *arrays):
+        """A function of matrices, applied to every matrix of a stack."""
+        return self.join([function(*m) for m in zip(*map(self.matrices, arrays), strict=True)])
+
+    # -- random data; points are polar factors, so that sign errors do not survive -----------
+
+    def point(self, rng):
+        Z = self.ambient(rng)
+        if not self.constrained:
+            return Z
+        X = self.each(lambda m: oracles.polar_factor(m, B=self.B), Z)
+        if self.manifold is SpecialOrthogonal and self.dtype is float:
+            X = self.each(lambda m: m * np.where(np.arange(len(m)), 1.0, np.linalg.det(m)), X)
+        return X
+
+    def ambient(self, rng):
+        """Any array of the shape of a point: a Euclidean gradient, or a direction."""
+        return oracles.gaussian(rng, *self.shape, dtype=self.dtype)
+
+    def cotangent(self, rng, X, length=1.0):
+        """A random cotangent in the library's coordinates, of the given g* norm."""
+        W = self.ambient(rng)
+        if self.constrained:
+            B, part = self.B, oracles.horizontal_tangent if self.quotient else _nearest_cotangent
+            W = self.each(lambda x, w: part(x, w, B=B), X, W)
+        return W * (length / self.norm(X, W))
+
+    def norm(self, X, W):
+        """‖W‖_g* by the oracle."""
+        if not self.constrained:
+            return float(np.linalg.norm(W))
+        pairs = zip(self.matrices(X), self.matrices(self.flat(W)), strict=True)
+        return math.sqrt(sum(oracles.inner_dual(x, w, w, B=self.B) for x, w in pairs))
+
+    def flat(self, W):
+        """From the library's coordinates of a cotangent to those of a Euclidean gradient: BW."""
+        return W if not self.with_B else self.B @ W
+
+    def sharp(self, G):
+        return G if not self.with_B else np.linalg.solve(self.B, G)
+
+    def near(self, rng, X, distance):
+        """A point at the end of a random geodesic of that length, by the oracle."""
+        W = self.cotangent(rng, X, distance)
+        if not self.constrained:
+            return X + W
+        return self.each(lambda x, w: oracles.geodesic_dual(x, w, B=self.B), X, self.flat(W))
+
+    def normal(self, rng, X):
+        """X S with Hermitian S (any S on a quotient): what a retraction must not see."""
+        if not self.constrained:
+            return 0.0 * X
+        shape = (len(self.matrices(X)), *(self.matrices(X)[0].shape[-1:] * 2))
+        S = oracles.gaussian(rng, *shape, dtype=self.dtype)
+        S = S + np.conj(np.swapaxes(S, -1, -2)) if not self.quotient else S
+        return self.join([x @ s for x, s in zip(self.matrices(X), S, strict=True)])
+
+    def isometry(self, rng):
+        """(Q, Q⁻ᴴ) with QᴴBQ = B: acts on points, and on Euclidean gradients."""
+        n = self.matrices(np.zeros(self.shape))[0].shape[0] if self.constrained else 1
+        Q = oracles.polar_factor(oracles.gaussian(rng, n, n, dtype=self.dtype))
+        if self.manifold is SpecialOrthogonal and self.dtype is float:
+            Q = Q * np.where(np.arange(n), 1.0, np.linalg.det(Q))
+        if self.with_B:
+            T, T_inverse = oracles.standardise(self.B)
+            Q = T_inverse @ Q @ T
+        return Q, np.linalg.inv(Q).conj().T
+
+    def act(self, Q, X):
+        """QX for every matrix of X."""
+        return self.each(lambda x: Q @ x, X) if self.constrained else Q[0, 0] * X
+
+    def pair(self, W, T):
+        """What the cotangent W, in the library's coordinates, makes of the tangent T."""
+        return float(np.real(np.vdot(self.flat(W), T)))
+
+    def same(self, X, Y):
+        """The distance of two points; of their projectors on a quotient."""
+        if self.quotient:
+            X, Y = (np.stack([m @ m.conj().T for m in self.matrices(Z)]) for Z in (X, Y))
+        return gap(X, Y)
+
+
+def _nearest_cotangent(X, W, B=None):
+    """The oracle's tangent projection: in the library's coordinates the formula is the same."""
+    return oracles.project_tangent(X, W, B=B)
+
+
+@dataclass(frozen=True)
+class ProductCase:
+    """Several matrices, as a tuple; every question goes to the leaves."""
+
+    name: str
+    parts: tuple[Case, ...]
+    constrained: bool = True
+    quotient: bool = False
+    libraries: tuple[Library, ...] = field(default=LIBRARIES, repr=False)
+
+    def __str__(self):
+        return self.name
+
+    def build(self, library=NUMPY):
+        return Product(tuple(part.build(library) for part in self.parts))
+
+    def geometry(self, library=NUMPY):
+        return SeenThroughNumPy(self.build(library), library)
+
+    def _map(self, name, *trees):
+        return tuple(
+            getattr(part, name)(*leaf) for part, *leaf in zip(self.parts, *trees, strict=True)
+        )
+
+    def point(self, rng):
+        return tuple(part.point(rng) for part in self.parts)
+
+    def ambient(self, rng):
+        return tuple(part.ambient(rng) for part in self.parts)
+
+    def cotangent(self, rng, X, length=1.0):
+        share = length / math.sqrt(len(self.parts))
+        return tuple(p.cotangent(rng, x, share) for p, x in zip(self.parts, X, strict=True))
+
+    def norm(self, X, W):
+        return math.hypot(*self._map("norm", X, W))
+
+    def flat(self, W):
+        return self._map("flat", W)
+
+    def sharp(self, G):
+        return self._map("sharp", G)
+
+    def near(self, rng, X, distance):
+        share = distance / math.sqrt(len(self.parts))
+        return tuple(p.near(rng, x, share) for p, x in zip(self.parts, X, strict=True))
+
+    def normal(self, rng, X):
+        return tuple(p.normal(rng, x) for p, x in zip(self.parts, X, strict=True))
+
+    def isometry(self, rng):
+        pairs = [part.isometry(rng) for part in self.parts]
+        return tuple(q for q, _ in pairs), tuple(q for _, q in pairs)
+
+    def act(self, Q, X):
+        return self._map("act", Q, X)
+
+    def pair(self, W, T):
+        return sum(self._map("pair", W, T))
+
+    def same(self, X, Y):
+        return max(self._map("same", X, Y))
+
+
+GEOMETRIES = (
+    Case("stiefel", Stiefel, (9, 3)),
+    Case("stiefel-complex", Stiefel, (9, 3), complex),
+    Case("column", Stiefel, (8, 1)),
+    Case("column-complex", Stiefel, (8, 1), complex),
+    Case("square", Stiefel, (4, 4)),
+    Case("square-complex", Stiefel, (4, 4), complex),
+    Case("nearly-square", Stiefel, (5, 4)),
+    Case("stack", Stiefel, (2, 3, 7, 2)),
+    Case("stack-complex", Stiefel, (3, 7, 2), complex),
+    Case("stack-of-columns", Stiefel, (3, 6, 1)),
+    Case("grassmann", Grassmann, (9, 3)),
+    Case("grassmann-complex", Grassmann, (9, 3), complex),
+    Case("grassmann-stack", Grassmann, (3, 8, 2)),
+    Case("sphere", Sphere, (10,)),
+    Case("sphere-complex", Sphere, (10,), complex),
+    Case("sphere-stack", Sphere, (4, 6)),
+    Case("rotations", SpecialOrthogonal, (3, 3)),
+    Case("rotations-stack", SpecialOrthogonal, (5, 3, 3)),
+    Case("euclidean", Euclidean, (7, 2)),
+    Case("euclidean-complex", Euclidean, (5,), complex),
+    Case("generalised", Stiefel, (9, 3), with_B=True),
+    Case("generalised-complex", Stiefel, (9, 3), complex, with_B=True),
+    Case("generalised-column", Stiefel, (9, 1), with_B=True),
+    Case("generalised-stack", Stiefel, (2, 7, 2), with_B=True),
+    Case("generalised-grassmann", Grassmann, (9, 3), with_B=True),
+    ProductCase(
+        "product",
+        (
+            Case("left", Stiefel, (8, 3)),
+            Case("right", Stiefel, (6, 2), complex),
+            Case("direction", Sphere, (5,)),
+            Case("free", Euclidean, (4,)),
+            Case("weighted", Stiefel, (7, 2), with_B=True),
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------
+# Objectives with known minimum
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An objective on a manifold, with a start and the value of its minimum."""
+
+    name: str
+    objective: Any
+    start: Any
+    minimum: float
+    manifold: Any = field(default_factory=Stiefel)
+
+    def __str__(self):
+        return self.name
+
+
+def _brockett(dtype, B=None):
+    rng = np.random.default_rng(5)
+    n, weights = 30, np.arange(1.0, 4.0)
+    U = oracles.random_point(rng, n, n, dtype)
+    A = U @ np.diag(np.linspace(1.0, 8.0, n)) @ U.conj().T
+    A = (A + A.conj().T) / 2
+    minimum, _ = oracles.brockett_minimum(A, weights, B=B, half=False)
+    return Brockett(A, weights), oracles.random_point(rng, n, 3, dtype, B=B), minimum
+
+
+def _problems():
+    rng = np.random.default_rng(6)
+    yield Problem("brockett", *_brockett(float))
+    yield Problem("brockett-complex", *_brockett(complex))
+    B = oracles.random_positive(np.random.default_rng(7), 30)
+    yield Problem("brockett-generalised", *_brockett(float, B), Stiefel(B=B))
+    rayleigh = Rayleigh(np.arange(1.0, 31.0), columns=3)
+    start = oracles.random_point(rng, 30, 3)
+    yield Problem("subspace", rayleigh, start, rayleigh.minimum, Grassmann())
+    sphere = Rayleigh(np.arange(1.0, 21.0))
+    start = oracles.random_point(rng, 20, 1)[:, 0]
+    yield Problem("sphere", sphere, start, sphere.minimum, Sphere())
+    A, target = rng.standard_normal((20, 8)), oracles.random_point(rng, 8, 2)
+    yield Problem(
+        "procrustes", Procrustes(A, A @ target), oracles.random_near(rng, target, 0.7), 0.0
+    )
+    joint = JointDiagonalization.random_exact(5, 4, 3)
+    answer = joint.minimizer
+    answer[:, 0] *= np.linalg.det(answer)
+    near = oracles.random_near(rng, answer, 0.3)
+    yield Problem("joint-diagonalisation", joint, near, 0.0, SpecialOrthogonal())
+    quadratic = Quadratic(np.linspace(1.0, 40.0, 25), rng.standard_normal(25))
+    yield Problem("quadratic", quadratic, np.zeros(25), quadratic.minimum, Euclidean())
+    smooth = LogSumExp.random_instance(40, 12, 1.0, 0.1, 8)
+    yield Problem("log-sum-exp", smooth, np.zeros(12), smooth.minimum, Euclidean())
+
+
+PROBLEMS = tuple(_problems())
+
+
+# ---------------------------------------------------------------------------------------------
+# Solvers: whatever `minimize` knows by name
+# ---------------------------------------------------------------------------------------------
+
+SOLVERS = tuple(METHODS)
