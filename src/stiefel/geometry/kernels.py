@@ -69,24 +69,42 @@ class Kernels:
 
     # -- the constraint's matrix M; see geometry.generalized -------------------------------
 
-    _weigh: Callable[[Array], Array] | None = None
-    _sharpen: Callable[[Array], Array] | None = None
+    weights: Any = None  # what `_weigh` and `_sharpen` compute with: M and its factors
+    _weigh: Callable[[Any, Array], Array] | None = None
+    _sharpen: Callable[[Any, Array], Array] | None = None
 
     def weighted(
-        self, weigh: Callable[[Array], Array], sharpen: Callable[[Array], Array]
+        self,
+        weigh: Callable[[Any, Array], Array],
+        sharpen: Callable[[Any, Array], Array],
+        weights: Any = None,
     ) -> Kernels:
-        """These kernels with inner products of columns taken in M."""
+        """These kernels with inner products of columns taken in M.
+
+        ``weigh(weights, A)`` is M A and ``sharpen(weights, G)`` is M⁻¹G; the arrays they need
+        are ``weights``, so that a compiler sees arguments where it would copy constants.
+        """
         result = copy.copy(self)
-        result._weigh, result._sharpen = weigh, sharpen
+        result.weights, result._weigh, result._sharpen = weights, weigh, sharpen
         return result
 
     def weigh(self, A: Array) -> Array:
         """M A; the identity unless the constraint is XᴴMX = I."""
-        return A if self._weigh is None else self._weigh(A)
+        return A if self._weigh is None else self._weigh(self.weights, A)
 
     def sharpen(self, G: Array) -> Array:
         """M⁻¹G: from the space of Euclidean gradients to that of points."""
-        return G if self._sharpen is None else self._sharpen(G)
+        return G if self._sharpen is None else self._sharpen(self.weights, G)
+
+    def factorise(self, M: Array) -> tuple[Any, Callable[[Any, Array], Array]]:
+        """(factors, solve) with solve(factors, G) = M⁻¹G; ``LinAlgError`` if M is indefinite.
+
+        The array API has no triangular solve: the inverse, and one step of refinement, which
+        gives back what inverting loses.
+        """
+        if not self.finite(self.xp.linalg.cholesky(M)):
+            raise np.linalg.LinAlgError("M is not positive definite")
+        return (M, self.xp.linalg.inv(M)), _solve_by_inverse
 
     # -- tall updates ----------------------------------------------------------------------
 
@@ -199,3 +217,9 @@ class Kernels:
 
     def finite(self, A: Array) -> bool:
         return bool(self.xp.all(self.xp.isfinite(A)))
+
+
+def _solve_by_inverse(factors: tuple[Array, Array], G: Array) -> Array:
+    M, inverse = factors
+    X = inverse @ G
+    return X + inverse @ (G - M @ X)

@@ -38,6 +38,9 @@ class Stiefel:
     B: Any = None
     solve: Callable[[Array], Array] | None = None
     kernels: Kernels | None = field(default=None, repr=False, compare=False)
+    _factorised: dict[Any, Kernels] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def bind(self, X: Array) -> Self:
         """This manifold with its array library resolved for points like X."""
@@ -47,9 +50,13 @@ class Stiefel:
         kernels = kernels_for(X)
         if self.B is None:
             return kernels
-        from .generalized import weighted
+        # B is checked and factorised once for each kind of point, also without `bind`.
+        kind = (kernels, X.shape[-2], X.dtype, str(kernels.device(X)))
+        if kind not in self._factorised:
+            from .generalized import weighted
 
-        return weighted(kernels, self.B, self.solve, X)
+            self._factorised[kind] = weighted(kernels, self.B, self.solve, X)
+        return self._factorised[kind]
 
     def _k(self, X: Array) -> Kernels:
         return self.kernels or self._resolve(X)

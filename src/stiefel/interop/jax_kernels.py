@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+import numpy as np
 
 from stiefel.geometry.kernels import Array, Kernels
 
@@ -21,18 +23,42 @@ class JaxKernels(Kernels):
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         compiled = self._compiled.get(function)
         if compiled is None:
-            compiled = self._compiled[function] = jax.jit(partial(function, self))
-        return compiled(*arguments)
+            compiled = self._compiled[function] = jax.jit(partial(self._apply, function))
+        return compiled(self.weights, *arguments)
+
+    def _apply(self, function: Callable[..., Any], weights: Any, *arguments: Any) -> Any:
+        if weights is None:
+            return function(self, *arguments)
+        traced = copy.copy(self)
+        traced.weights = weights
+        return function(traced, *arguments)
 
     def weighted(
-        self, weigh: Callable[[Array], Array], sharpen: Callable[[Array], Array]
+        self,
+        weigh: Callable[[Any, Array], Array],
+        sharpen: Callable[[Any, Array], Array],
+        weights: Any = None,
     ) -> Kernels:
-        result = super().weighted(weigh, sharpen)
-        result._compiled = {}  # type: ignore[attr-defined]  # compiled code holds the weights
+        result = super().weighted(weigh, sharpen, weights)
+        result._compiled = {}  # type: ignore[attr-defined]  # compiled code knows `weigh`
         return result
+
+    def factorise(self, M: Array) -> tuple[Any, Callable[[Any, Array], Array]]:
+        L = jnp.linalg.cholesky(M)
+        if not self.finite(L):
+            raise np.linalg.LinAlgError("M is not positive definite")
+        return L, _cholesky_solve
 
     def device(self, A: Array) -> Any:
         return None  # JAX places results beside their operands, also inside compiled code
 
     def expm(self, A: Array) -> Array:
         return jax.scipy.linalg.expm(A)
+
+
+def _cholesky_solve(L: Array, G: Array) -> Array:
+    """Of a stack as of one wide matrix, so that L is not copied for each of its matrices."""
+    n, m = G.shape[-2], G.shape[-1]
+    wide = jnp.moveaxis(G, -2, 0)
+    solved = jax.scipy.linalg.cho_solve((L, True), wide.reshape(n, -1))
+    return jnp.moveaxis(solved.reshape(wide.shape), 0, -2) if G.ndim > 2 else solved.reshape(n, m)

@@ -132,6 +132,9 @@ class NumpyKernels(Kernels):
     def expm(self, A: Array) -> Array:
         return scipy.linalg.expm(A)
 
+    def factorise(self, M: Array) -> tuple[Any, Any]:
+        return scipy.linalg.cho_factor(M), scipy.linalg.cho_solve
+
     def finite(self, A: Array) -> bool:
         return bool(np.isfinite(A).all())
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import array_api_compat.torch as xp
+import numpy as np
 import torch
 
 from stiefel.geometry.kernels import Array, Kernels
@@ -44,3 +45,9 @@ class TorchKernels(Kernels):
 
     def expm(self, A: Array) -> Array:
         return torch.linalg.matrix_exp(A)
+
+    def factorise(self, M: Array) -> tuple[Any, Callable[[Any, Array], Array]]:
+        L, info = torch.linalg.cholesky_ex(M)
+        if int(info) != 0:
+            raise np.linalg.LinAlgError("M is not positive definite")
+        return L, lambda L, G: torch.cholesky_solve(G, L)

@@ -1,0 +1,215 @@
+"""The constraint XᴴBX = I: B in every form, against the transformed standard problem and eigh."""
+
+import numpy as np
+import oracles
+import pytest
+import scipy.linalg
+import scipy.sparse as sparse
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+
+import stiefel
+from stiefel import Grassmann, Stiefel
+from stiefel.geometry import generalized
+
+N, K = 24, 3
+
+
+def tridiagonal(n, off, diagonal):
+    return sparse.csr_array(
+        sparse.diags_array([off, diagonal, off], offsets=[-1, 0, 1], shape=(n, n))
+    )
+
+
+def mass_matrix(n):
+    """Linear finite elements on an interval."""
+    return tridiagonal(n, 1 / 6, 4 / 6)
+
+
+FORMS = {
+    "array": lambda B: {"B": B.toarray()},
+    "csr": lambda B: {"B": B},
+    "csc matrix": lambda B: {"B": sparse.csc_matrix(B)},
+    "operator": lambda B: {"B": aslinearoperator(B)},
+    "operator with solve": lambda B: {
+        "B": aslinearoperator(B),
+        "solve": lambda G: np.linalg.solve(B.toarray().astype(G.dtype), G),
+    },
+    "array with solve": lambda B: {
+        "B": B.toarray(),
+        "solve": lambda G: np.linalg.solve(B.toarray().astype(G.dtype), G),
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(N, K), (2, N, K), (N, 1)])
+@pytest.mark.parametrize("dtype", ["f8", "c16", "f4"])
+def test_the_projected_gradient_acts_on_tangents_as_the_gradient_does(form, shape, dtype):
+    rng = np.random.default_rng(3)
+    B = mass_matrix(N)
+    manifold = Stiefel(**FORMS[form](B))
+    X = manifold.nearest(oracles.gaussian(rng, *shape, dtype=dtype))
+    G = oracles.gaussian(rng, *shape, dtype=dtype)
+    W = manifold.project(X, G)
+    assert W.dtype == X.dtype == np.dtype(dtype)
+    assert manifold.defect(X) <= manifold.allowed_defect(X)
+    dense, flat = B.toarray(), (-1, *shape[-2:])
+    for x, g, w in zip(X.reshape(flat), G.reshape(flat), W.reshape(flat)):
+        # The library holds B⁻¹ times the cotangent: B is applied when it is paired.
+        expected = np.linalg.solve(dense, oracles.project(x, g, B=dense))
+        assert np.abs(w - expected).max() <= 1e3 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [float, complex])
+@pytest.mark.parametrize("restart", ["function", "gradient"])
+def test_iterates_are_those_of_the_transformed_standard_problem(form, dtype, restart):
+    rng = np.random.default_rng(5)
+    B = mass_matrix(N)
+    A = oracles.random_hermitian(rng, N, dtype)
+    value, gradient = oracles.brockett(A, np.arange(1.0, K + 1))
+    X0 = oracles.random_point(rng, N, K, dtype, B=B.toarray())
+    T, T_inverse = oracles.standardise(B.toarray())
+
+    def iterates(fun, X0, manifold):
+        points = []
+        stiefel.minimize(
+            fun,
+            X0,
+            manifold=manifold,
+            method=stiefel.AcceleratedGradient(restart=restart),
+            callback=lambda s: points.append(s.x),
+            maxiter=40,
+            rtol=1e-14,
+        )
+        return points
+
+    def transformed(Z):
+        return value(T_inverse @ Z), T_inverse.conj().T @ gradient(T_inverse @ Z)
+
+    points = iterates(lambda X: (value(X), gradient(X)), X0, Stiefel(**FORMS[form](B)))
+    expected = [T_inverse @ Z for Z in iterates(transformed, T @ X0, Stiefel())]
+    assert len(points) == 40
+    for Y, wanted in zip(points, expected, strict=True):
+        assert np.abs(Y - wanted).max() <= 1e-9
+
+
+def test_a_finite_element_pencil():
+    """−u″ = λu on a square: bilinear elements, mass and stiffness both sparse."""
+    m = 12
+    mass, stiffness = mass_matrix(m), tridiagonal(m, -1.0, 2.0)
+    A = sparse.csr_array(sparse.kron(stiffness, mass) + sparse.kron(mass, stiffness))
+    B = sparse.csr_array(sparse.kron(mass, mass))
+    expected = scipy.linalg.eigh(A.toarray(), B.toarray(), eigvals_only=True)[:4]
+    manifold = Grassmann(B=B)
+    X0 = manifold.random(m * m, 4, seed=0)
+
+    def fun(X):
+        AX = A @ X
+        return 0.5 * np.vdot(X, AX), AX
+
+    result = stiefel.minimize(fun, X0, manifold=manifold, rtol=1e-8, maxiter=5000)
+    assert result.success
+    assert result.fun == pytest.approx(0.5 * expected.sum(), rel=1e-10)
+    ritz = np.linalg.eigvalsh(result.x.T @ (A @ result.x))
+    np.testing.assert_allclose(ritz, expected, rtol=1e-9)
+
+
+def test_b_is_factorised_once(monkeypatch):
+    factorisations = []
+    original = generalized._sparse_factor
+    monkeypatch.setattr(
+        generalized, "_sparse_factor", lambda B: factorisations.append(1) or original(B)
+    )
+    manifold = Stiefel(B=mass_matrix(N))
+    X = manifold.random(N, K, seed=0)
+    for _ in range(3):
+        manifold.lift(X, manifold.ray(X, manifold.project(X, X[::-1].copy()))(0.1))
+    fun = lambda X: (float(X[0, 0]), np.eye(N, K) * (np.arange(K) == 0))
+    stiefel.minimize(fun, X, manifold=manifold, maxiter=5)
+    assert len(factorisations) == 1
+    manifold.random(N, K, seed=0, dtype=np.complex128)  # another kind of point
+    assert len(factorisations) == 2
+
+
+def test_conjugate_gradients_use_few_products():
+    """All columns together: the products do not grow with the number of columns."""
+    B = mass_matrix(N)
+    products = []
+    operator = LinearOperator(
+        (N, N), matvec=lambda x: B @ x, matmat=lambda M: products.append(1) or B @ M, dtype=float
+    )
+    manifold = Stiefel(B=operator)
+    X = manifold.random(N, K, seed=0)
+    manifold.project(X, X)
+    before = len(products)
+    manifold.project(X, np.ones((N, K)) + X)
+    assert 5 < len(products) - before < 60
+
+
+hidden = np.diag(np.r_[np.ones(N - 1), -1e-3])  # one negative direction among many
+BAD = {
+    "indefinite": np.diag(np.linspace(-1, 5, N)),
+    "hidden": hidden,
+    "negative": -np.eye(N),
+    "singular": np.diag(np.r_[np.ones(N - 1), 0.0]),
+    "zero diagonal": np.kron(np.eye(N // 2), [[0.0, 1.0], [1.0, 0.0]]),
+    # A general LU of this one pivots off the diagonal and shows positive pivots only.
+    "saddle": np.kron(np.eye(N // 2), [[1.0, 2.0], [2.0, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array, aslinearoperator])
+@pytest.mark.parametrize("kind", BAD)
+def test_an_indefinite_matrix_is_refused(kind, make):
+    B = BAD[kind]
+    if kind == "singular" and make is aslinearoperator:
+        pytest.skip("conjugate gradients cannot tell zero from tiny")
+    Q = oracles.polar_factor(np.random.default_rng(0).standard_normal((N, N)))
+    for M in (B, Q @ B @ Q.T) if make is not sparse.csr_array and kind != "singular" else (B,):
+        M = (M + M.T) / 2
+        with pytest.raises(ValueError, match="not positive definite"):
+            Stiefel(B=make(M)).random(N, K, seed=0)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array, aslinearoperator])
+def test_an_indefinite_matrix_with_its_own_solve_is_refused(make):
+    B = BAD["indefinite"] + 0.01 * np.eye(N)
+    with pytest.raises(ValueError, match="not positive definite"):
+        Stiefel(B=make(B), solve=lambda G: np.linalg.solve(B, G)).random(N, K, seed=0)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array, aslinearoperator])
+def test_a_matrix_that_is_not_symmetric_is_refused(make):
+    B = np.eye(N)
+    B[0, 3] = 0.1
+    with pytest.raises(ValueError, match="not Hermitian"):
+        Stiefel(B=make(B)).random(N, K, seed=0)
+    symmetric = oracles.random_positive(np.random.default_rng(0), N, complex)
+    with pytest.raises(ValueError, match="not Hermitian"):  # symmetric is not Hermitian
+        Stiefel(B=make(symmetric + 0.1j * np.eye(N))).random(N, K, seed=0, dtype=complex)
+
+
+@pytest.mark.parametrize(
+    ("B", "dtype", "match"),
+    [
+        (np.eye(N - 1), float, r"shape \(23, 23\); expected \(24, 24\)"),
+        (np.full((N, N), np.nan), float, "NaN"),
+        (np.eye(N) * (1 + 0j), float, "B is complex"),
+        ([[1.0]], float, "B is a list"),
+    ],
+)
+def test_other_misuse_is_named(B, dtype, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        Stiefel(B=B).random(N, K, seed=0, dtype=dtype)
+
+
+def test_a_solve_that_does_not_solve_is_refused():
+    with pytest.raises(ValueError, match="not B⁻¹G"):
+        Stiefel(B=mass_matrix(N), solve=lambda G: G).random(N, K, seed=0)
+
+
+def test_a_sparse_b_beside_a_tensor_is_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="expected a dense B"):
+        Stiefel(B=mass_matrix(N)).random(N, K, seed=0, like=torch.zeros(1, dtype=torch.float64))
