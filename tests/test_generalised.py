@@ -1,12 +1,12 @@
 """The constraint XᴴBX = I: B in every form, against the transformed standard problem and eigh."""
 
 import numpy as np
-import oracles
 import pytest
 import scipy.linalg
 import scipy.sparse as sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+import oracles
 import stiefel
 from stiefel import Grassmann, Stiefel
 from stiefel.geometry import generalized
