@@ -65,8 +65,19 @@ class TwoSided:
             trial = self._shrink(search, search.at(max(gamma, ceiling) if self.may_grow else gamma))
         if trial is None:
             return None
-        longest = max(trial.gamma, MEMORY * ceiling) if visible else trial.gamma
-        return trial._replace(ceiling=longest)
+        return trial._replace(ceiling=self._ceiling(trial.gamma, ceiling, visible))
+
+    @staticmethod
+    def _ceiling(gamma: float, ceiling: float, visible: bool) -> float:
+        """The step to try first where growth cannot be seen.
+
+        There, a failed trial halves the distance to the step that passed (in logarithms) instead
+        of taking it for ever: one excited stiff component asks for a far shorter step than the
+        iterations after it, and nothing could make the step grow again.
+        """
+        if visible or gamma >= ceiling:
+            return max(gamma, MEMORY * ceiling)
+        return math.sqrt(gamma * ceiling)
 
     def _grow(self, search: _Search, trial: Trial) -> Trial:
         for i in range(MAX_TRIALS):
