@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
@@ -12,11 +13,12 @@ from typing import Any
 
 from .geometry import Product, Stiefel
 from .geometry.orthogonal import determinant_signs
-from .interop.arrays import describe
+from .interop.arrays import describe, own_copy
 from .interop.functions import CountedObjective
 from .interop.progress import ProgressLine
 from .interop.trees import Tree
 from .solvers import METHODS
+from .solvers.checkpoint import open_checkpoint
 from .solvers.driver import Run, Snapshot
 from .solvers.problem import Problem
 from .solvers.result import Result
@@ -55,6 +57,9 @@ def minimize(
     fnoise: float | None = None,
     callback: Callable[[Snapshot], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_interval: float = 60.0,
+    resume: bool = False,
     **unknown: Any,
 ) -> Result:
     """Minimise a function of matrices with orthonormal columns.
@@ -97,6 +102,13 @@ def minimize(
         ``callback(snapshot)`` after every iteration; returning True stops the run.
     progress
         Show a progress line on standard error.
+    checkpoint
+        The path of a file to which the run is saved every ``checkpoint_interval`` seconds, and
+        when it ends in whatever way.  A file that cannot be written gives a warning.
+    resume
+        Go on from ``checkpoint``, bit for bit as if nothing had happened, or start if the file
+        does not exist.  A file that is damaged or of another run is refused.  Limits count from
+        the first start.
 
     Returns
     -------
@@ -107,11 +119,21 @@ def minimize(
         raise TypeError(_suggest("option", next(iter(unknown)), _parameter_names()))
     tree = Tree(x0)
     geometry, X = place(tree, x0, manifold)
+    X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
     solver = _solver(method, options)
     objective = CountedObjective(fun, jac, tree, X, math.inf if maxfun is None else maxfun)
     rule = _rule(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
     if fnoise is not None and not fnoise >= 0:
         raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
+    saver = saved = None
+    if checkpoint is not None:
+        others = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
+        saver = open_checkpoint(
+            checkpoint, checkpoint_interval, resume, solver, geometry, X, **others
+        )
+        saved = saver.load(geometry) if saver.path.exists() else None
+    elif resume:
+        raise ValueError("resume=True needs the path of a checkpoint: pass checkpoint=")
     objective.calibrate(X)
     problem = Problem(
         geometry,
@@ -122,7 +144,13 @@ def minimize(
         hessp,
     )
     line = ProgressLine(rule) if progress else None
-    result = Run(problem, solver, rule, objective, callback, line).start(X)
+    run = Run(problem, solver, rule, objective, callback, line, saver)
+    if saver is not None and saved is not None:
+        saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
+        objective.rewind(saved.nfev, saved.njev, saved.scale)
+        result = run.resume(saved)
+    else:
+        result = run.start(X)
     if line is not None:
         line.close(result.message)
     return result

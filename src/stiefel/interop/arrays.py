@@ -64,6 +64,22 @@ def _kernels(name: str) -> Kernels:
     return Kernels(importlib.import_module(name))
 
 
+def own_copy(x: Array) -> Array:
+    """A contiguous copy of x in its own memory order, which no one else will write to."""
+    if isinstance(x, np.ndarray):
+        return np.array(x, order="K", subok=False)
+    return x.detach().clone() if library(x) == "torch" else x
+
+
+def to_numpy(x: Array) -> np.ndarray[Any, Any]:
+    """The entries of x as a NumPy array, in the memory order that x has; for saving."""
+    if isinstance(x, np.ndarray):
+        return x
+    if library(x) == "torch":
+        return x.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return np.asarray(x)
+
+
 def describe(x: Any) -> str:
     """What x is, for error messages."""
     if is_array(x):

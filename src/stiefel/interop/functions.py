@@ -99,6 +99,10 @@ class CountedObjective:
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self._held = (X, (f, G, aux))
 
+    def rewind(self, nfev: int, njev: int, scale: float) -> None:
+        """Counts and scale of a saved run."""
+        self.nfev, self.njev, self.scale, self._held = nfev, njev, scale, None
+
     def _count(self, *, value: bool, gradient: bool) -> None:
         if value and self.nfev >= self._limit:
             raise EvaluationLimit
@@ -157,7 +161,7 @@ def _as_pair(returned: Any, fun: Any) -> Pair:
 
 
 def _as_float(value: Any) -> float:
-    if isinstance(value, float):
+    if type(value) is float:  # NumPy's float64 is a float too, but warns where floats do not
         return value
     if isinstance(value, tuple):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""The only loop: clock, counters, stopping, history, callbacks.
+"""The only loop: clock, counters, stopping, history, callbacks, checkpoints.
 
 A solver is `init` and `step`; everything else that a run needs happens here, so that the columns
 of a table mean the same for every solver.
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stiefel.interop.functions import CountedObjective, EvaluationLimit
 
+from .checkpoint import Checkpoint, Saved
 from .history import History, Record
 from .problem import Local, Problem
 from .result import Result, Status
@@ -25,6 +26,18 @@ PATIENCE = 100  # iterations without progress, plus half of those done, before g
 IMPROVEMENT = 0.9  # a gradient norm smaller by this factor is progress
 WINDOW = 10  # iterations over which the relative decrease of f is measured
 MAX_RESTORATIONS = 3
+# What a checkpoint keeps of a run beside state and history.
+COUNTERS = (
+    "nit",
+    "restarts",
+    "restorations",
+    "initial_f",
+    "initial_norm",
+    "best",
+    "last_progress",
+    "reference_norm",
+    "reference_f",
+)
 
 
 class SolverState(Protocol):
@@ -78,11 +91,13 @@ class Run:
     objective: CountedObjective
     callback: Callable[[Snapshot], Any] | None = None
     observer: Callable[[Snapshot], None] | None = None
+    checkpoint: Checkpoint | None = None
     history: History = field(default_factory=History)
     nit: int = 0
     restarts: int = 0
     restorations: int = 0
     seconds_before: float = 0.0  # of earlier, interrupted parts of the run
+    initial_f: float = math.nan
     initial_norm: float = math.nan
     best: Best | None = None
     last_progress: int = 0
@@ -91,6 +106,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._started = time.perf_counter()
+        self._completed: tuple[Any, dict[str, Any], int] | None = None
 
     @property
     def seconds(self) -> float:
@@ -100,17 +116,39 @@ class Run:
 
     def start(self, x0: Array) -> Result:
         """Minimise from x0."""
+        return self._guard(lambda: self._loop(self._begin(x0)))
+
+    def resume(self, saved: Saved) -> Result:
+        """Go on after the iteration that was saved."""
+        for name in COUNTERS:
+            setattr(self, name, saved.counters[name])
+        self.history, self.seconds_before = saved.history, saved.seconds
+        self._note_completed(saved.state)
+        return self._guard(lambda: self._loop(saved.state))
+
+    def _begin(self, x0: Array) -> SolverState:
+        state = self.solver.init(self.problem, x0)
+        self.initial_f, self.initial_norm = state.local.f, state.local.norm
+        self._record(state)
+        return state
+
+    def _guard(self, run: Callable[[], Result]) -> Result:
+        """However the run ends, its last completed iteration is saved."""
         try:
-            state = self.solver.init(self.problem, x0)
-            self.initial_norm = state.local.norm
-            return self._loop(state)
+            result = run()
         except BaseException as error:
             self._attach_best(error)
+            self._save()
             raise
+        self._save()
+        if self.checkpoint is not None and self.checkpoint.error is not None:
+            result.message += f" (the checkpoint was not written: {self.checkpoint.error})"
+        return result
 
     def _loop(self, state: SolverState) -> Result:
-        self._record(state)
         while (reason := self._reason(state)) is None:
+            if self.checkpoint is not None and self.checkpoint.due():
+                self._save()
             try:
                 state = self.solver.step(self.problem, state)
             except EvaluationLimit:
@@ -152,7 +190,9 @@ class Run:
         if self.restorations >= MAX_RESTORATIONS:
             return self._result(state, Reason(Status.ROUNDING_LIMIT, self._reached()))
         self.restorations += 1
-        return self._loop(self.solver.init(self.problem, geometry.restore(state.x)))
+        state = self.solver.init(self.problem, geometry.restore(state.x))
+        self._record(state)
+        return self._loop(state)
 
     # -- bookkeeping -----------------------------------------------------------------------
 
@@ -172,8 +212,25 @@ class Run:
             )
         )
         self._keep_best(state)
+        self._note_completed(state)
         if self.observer is not None:
             self.observer(self.snapshot(state))
+
+    def _note_completed(self, state: SolverState) -> None:
+        """One assignment, so that an interrupt finds this iteration or the one before."""
+        if self.checkpoint is not None:
+            counters = {name: getattr(self, name) for name in COUNTERS}
+            self._completed = state, counters, len(self.history)
+
+    def _save(self) -> None:
+        if self.checkpoint is None or self._completed is None:
+            return
+        state, counters, size = self._completed
+        rows = self.history.as_array()[:size]
+        # Evaluations of an iteration that was cut short will be made, and counted, again.
+        nfev, njev = int(rows["nfev"][-1]), int(rows["njev"][-1])
+        scale, seconds = self.objective.scale, self.seconds
+        self.checkpoint.save(Saved(state, History(rows), counters, nfev, njev, scale, seconds))
 
     def _keep_best(self, state: SolverState) -> None:
         local = state.local

@@ -1,0 +1,465 @@
+"""A run that is saved, stopped and resumed goes on bit for bit, or is refused with a sentence."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stiefel
+from stiefel.interop import archive
+from stiefel.objectives import Brockett
+from stiefel.solvers import METHODS
+from stiefel.solvers.checkpoint import CheckpointError
+
+N, K = 60, 4
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.npz"
+
+
+def problem(seed=0):
+    return Brockett.table(N, K), stiefel.random_point(N, K, seed=seed)
+
+
+def assert_same_run(a, b):
+    """Everything but the clock."""
+    flat = lambda x: x if isinstance(x, np.ndarray) else np.concatenate([np.ravel(v) for v in x])
+    assert np.array_equal(flat(a.x), flat(b.x))
+    assert np.array_equal(flat(a.grad), flat(b.grad))
+    for name in ("fun", "gradient_norm", "nit", "nfev", "njev", "restarts", "restorations"):
+        assert a[name] == b[name], name
+    assert a.status is b.status
+    left, right = a.history.as_array(), b.history.as_array()
+    for name in left.dtype.names:
+        assert name == "seconds" or np.array_equal(left[name], right[name]), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "limit", [{"maxiter": 0}, {"maxiter": 1}, {"maxiter": 37}, {"maxfun": 100}], ids=str
+)
+def test_a_resumed_run_is_the_uninterrupted_one(method, limit, path):
+    f, x0 = problem()
+    options = {"method": method, "rtol": 1e-8, "maxiter": 150}
+    whole = stiefel.minimize(f, x0, **options)
+    part = stiefel.minimize(f, x0, **{**options, **limit}, checkpoint=path)
+    assert part.nit < whole.nit
+    rest = stiefel.minimize(f, x0, **options, checkpoint=path, resume=True)
+    assert_same_run(rest, whole)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_resuming_again_and_again_changes_nothing(method, path):
+    f, x0 = problem(1)
+    whole = stiefel.minimize(f, x0, method=method, rtol=1e-8, maxiter=90)
+    for limit in range(0, 91, 9):
+        result = stiefel.minimize(
+            f, x0, method=method, rtol=1e-8, maxiter=limit, checkpoint=path, resume=True
+        )
+        assert result.nit <= limit
+    assert_same_run(result, whole)
+
+
+def test_resuming_a_finished_run_returns_it_without_an_iteration(path):
+    f, x0 = problem()
+    whole = stiefel.minimize(f, x0, rtol=1e-6, checkpoint=path)
+    assert whole.success
+    assert_same_run(stiefel.minimize(f, x0, rtol=1e-6, checkpoint=path, resume=True), whole)
+
+
+def trees(library):
+    a = np.diag(np.arange(1.0, 13.0))
+    if library == "numpy":
+
+        def fun(p):
+            return np.vdot(p["u"], a @ p["u"]) + np.sum((p["v"] - 2) ** 2), {
+                "u": 2 * a @ p["u"] * 1.0,
+                "v": 2 * (p["v"] - 2),
+            }
+
+        x0 = {"u": stiefel.random_point(12, 2, seed=0), "v": np.zeros(3)}
+        return fun, x0
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        A = torch.as_tensor(a)
+        x0 = {
+            "u": torch.as_tensor(stiefel.random_point(12, 2, seed=0)),
+            "v": torch.zeros(3, dtype=torch.float64),
+        }
+        return lambda p: (p["u"] * (A @ p["u"])).sum() + ((p["v"] - 2) ** 2).sum(), x0
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    import jax.numpy as jnp
+
+    A = jnp.asarray(a)
+    x0 = {"u": jnp.asarray(stiefel.random_point(12, 2, seed=0)), "v": jnp.zeros(3)}
+    return lambda p: (p["u"] * (A @ p["u"])).sum() + ((p["v"] - 2) ** 2).sum(), x0
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_trees_of_every_library_resume_bit_for_bit(library, path):
+    fun, x0 = trees(library)
+    options = {
+        "manifold": {"u": stiefel.Stiefel(), "v": stiefel.Euclidean()},
+        "rtol": 1e-9,
+        "maxiter": 60,
+    }
+    whole = stiefel.minimize(fun, x0, **options)
+    stiefel.minimize(fun, x0, **{**options, "maxiter": 13}, checkpoint=path)
+    rest = stiefel.minimize(fun, x0, **options, checkpoint=path, resume=True)
+    assert type(rest.x["u"]) is type(x0["u"])
+    for result in (rest, whole):
+        for name in ("x", "grad"):
+            result[name] = tuple(np.asarray(v) for v in result[name].values())
+    assert_same_run(rest, whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.complex128])
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+def test_types_and_memory_orders_resume_bit_for_bit(dtype, order, path):
+    A = np.diag(np.arange(1.0, 31.0)).astype(dtype)
+    fun = lambda X: (float(np.vdot(X, A @ X).real), 2 * (A @ X))
+    x0 = stiefel.Stiefel().random(30, 3, seed=2, dtype=dtype)
+    if order == "strided":
+        wide = np.zeros((30, 6), dtype)
+        wide[:, ::2] = x0
+        x0 = wide[:, ::2]
+    x0 = x0 if order == "strided" else np.asarray(x0, order=order)
+    options = {"rtol": 1e-4, "maxiter": 40}
+    whole = stiefel.minimize(fun, x0, **options)
+    stiefel.minimize(fun, x0, **{**options, "maxiter": 2}, checkpoint=path)
+    assert_same_run(stiefel.minimize(fun, x0, **options, checkpoint=path, resume=True), whole)
+
+
+def test_a_generalised_constraint_and_a_preconditioner_resume(path):
+    f, _ = problem()
+    rng = np.random.default_rng(0)
+    R = rng.standard_normal((N, N))
+    manifold = stiefel.Stiefel(B=np.eye(N) + R @ R.T / N)
+    x0 = manifold.nearest(rng.standard_normal((N, K)))
+    options = {"manifold": manifold, "precond": lambda X, G: 0.5 * G, "maxiter": 50}
+    whole = stiefel.minimize(f, x0, **options)
+    stiefel.minimize(f, x0, **{**options, "maxiter": 21}, checkpoint=path)
+    assert_same_run(stiefel.minimize(f, x0, **options, checkpoint=path, resume=True), whole)
+
+
+# -- interruption --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_exception_saves_the_last_completed_iteration(error, path):
+    f, x0 = problem()
+    options = {"rtol": 1e-8, "maxiter": 120}
+    whole = stiefel.minimize(lambda X: f(X), x0, **options)
+    calls = 0
+
+    def fun(X):
+        nonlocal calls
+        calls += 1
+        if calls == 200:
+            raise error("now")
+        return f(X)
+
+    with pytest.raises(error) as caught:
+        stiefel.minimize(fun, x0, **options, checkpoint=path, checkpoint_interval=1e6)
+    assert caught.value.partial_result.nfev >= 199
+    assert caught.value.partial_result.success is False
+    rest = stiefel.minimize(lambda X: f(X), x0, **options, checkpoint=path, resume=True)
+    assert_same_run(rest, whole)
+
+
+CHILD = """
+import sys, time
+import numpy as np, stiefel
+from stiefel.objectives import Brockett
+f = Brockett.table(60, 4)
+def fun(X):
+    time.sleep(2e-5)
+    return f(X)
+r = stiefel.minimize(fun, stiefel.random_point(60, 4, seed=0), rtol=1e-10, maxiter=1500,
+                     checkpoint=sys.argv[1], checkpoint_interval=float(sys.argv[2]), resume=True)
+np.save(sys.argv[1] + ".result.npy", r.x)
+print(r.nit, r.nfev, r.status)
+"""
+
+
+def test_killed_runs_lose_nothing_beyond_the_last_interval(path):
+    """kill −9 at random moments, resume, again: the end is that of a run left alone."""
+    rng = np.random.default_rng(6)
+    f, x0 = problem()
+    whole = stiefel.minimize(lambda X: f(X), x0, rtol=1e-10, maxiter=1500)
+    kills, last = 0, 0
+    for _ in range(30):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(path), "0.02"], stdout=subprocess.PIPE, text=True
+        )
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        deadline = time.monotonic() + 60
+        # Only after this child has begun to save: until then it is importing.
+        while child.poll() is None and time.monotonic() < deadline:
+            if path.exists() and path.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.12))
+        if kills < 3 and child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+            kills += 1
+            child.wait()
+            nit = archive.read(path)[0]["body"]["dict"]["counters"]["dict"]["nit"]
+            assert nit >= last
+            last = nit
+            continue
+        out, _ = child.communicate(timeout=120)
+        break
+    assert kills >= 3
+    assert out.split() == [str(whole.nit), str(whole.nfev), str(whole.status)]
+    assert np.array_equal(np.load(str(path) + ".result.npy"), whole.x)
+
+
+# -- refusals ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(path):
+    f, x0 = problem()
+    stiefel.minimize(f, x0, maxiter=20, rtol=1e-9, checkpoint=path)
+    return path
+
+
+def resume(path, **changes):
+    f, x0 = problem()
+    given = {"fun": f, "x0": x0, "rtol": 1e-9, "maxiter": 25, **changes}
+    return stiefel.minimize(**given, checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"x0": stiefel.random_point(N, K, seed=5)}, "another x0"),
+        ({"x0": stiefel.random_point(N, K + 1, seed=5)}, "another shape or dtype of x0"),
+        ({"x0": stiefel.random_point(N, K, seed=0).astype(np.float32)}, "another shape or dtype"),
+        ({"method": "gradient-descent"}, "another method"),
+        ({"method": stiefel.AcceleratedGradient(growth=2.0)}, "another method parameters.*growth"),
+        ({"manifold": stiefel.Grassmann()}, "another manifold.*Grassmann"),
+        ({"precond": lambda X, G: G}, "another precond"),
+        ({"fnoise": 1e-3}, "another fnoise"),
+        ({"fun": Brockett.linear(N, K)}, "another function"),
+    ],
+)
+def test_other_runs_are_refused_with_a_sentence(saved, changes, sentence):
+    before = saved.read_bytes()
+    with pytest.raises(CheckpointError, match=sentence):
+        resume(saved, **{"method": "accelerated", **changes} if "method" in changes else changes)
+    assert saved.read_bytes() == before
+
+
+def test_an_existing_file_is_never_overwritten_by_a_new_run(saved):
+    f, x0 = problem()
+    before = saved.read_bytes()
+    with pytest.raises(FileExistsError, match="resume=True"):
+        stiefel.minimize(f, x0, checkpoint=saved)
+    assert saved.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"checkpoint": 3}, TypeError),
+        ({"checkpoint": "nowhere/at/all.npz"}, FileNotFoundError),
+        ({"checkpoint": "."}, FileNotFoundError),
+        ({"checkpoint": "a.npz", "checkpoint_interval": -1}, ValueError),
+        ({"checkpoint": "a.npz", "checkpoint_interval": float("nan")}, ValueError),
+        ({"resume": True}, ValueError),
+    ],
+)
+def test_misuse_is_an_error_before_anything_is_computed(arguments, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    calls = []
+    with pytest.raises(error):
+        stiefel.minimize(calls.append, problem()[1], **arguments)
+    assert not calls
+
+
+def test_every_truncation_is_refused(saved):
+    data = saved.read_bytes()
+    rng = np.random.default_rng(0)
+    for size in [0, 1, 4, len(data) - 1, *rng.integers(2, len(data) - 1, 40)]:
+        saved.write_bytes(data[:size])
+        with pytest.raises(CheckpointError):
+            resume(saved)
+
+
+def test_flipped_bytes_are_refused_or_harmless(saved):
+    """Flips in the zip's own bookkeeping may be invisible; then the run must be the true one."""
+    data, expected = saved.read_bytes(), None
+    clean = archive.read(saved)
+    rng = np.random.default_rng(1)
+    refused = 0
+    for place in rng.integers(0, len(data), 300):
+        damaged = bytearray(data)
+        damaged[place] ^= int(rng.integers(1, 256))
+        saved.write_bytes(damaged)
+        try:
+            header, arrays = archive.read(saved)
+        except archive.ArchiveError:
+            refused += 1
+            continue
+        assert header == clean[0]
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(arrays, clean[1], strict=True))
+    assert refused > 250
+    saved.write_bytes(data)
+    expected = resume(saved)
+    assert expected.nit == 25
+
+
+def rewrite(path, change):
+    """The file with its header changed, and a checksum that fits: a forger's work."""
+    header, arrays = archive.read(path)
+    change(header)
+    header.pop("kind")
+    version = header.pop("format")
+    old, archive.FORMAT = archive.FORMAT, version
+    try:
+        archive.write(path, header, arrays)
+    finally:
+        archive.FORMAT = old
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda h: h.update(format=2), "newer version"),
+        (lambda h: h.update(format="x"), "format 'x'"),
+        (lambda h: h.pop("fingerprint"), "does not say what was solved"),
+        (lambda h: h.pop("body"), "body"),
+        (lambda h: h["body"]["dict"].pop("state"), "state"),
+        (lambda h: h["body"]["dict"].update(extra=1), "extra"),
+        (lambda h: h["body"]["dict"]["state"].update(record="os.system"), "does not use"),
+        (lambda h: h["body"]["dict"]["state"].update(record="builtins.list"), "does not use"),
+        (lambda h: h["body"]["dict"].update(state={"array": 10**6, "of": "numpy"}), "range"),
+        (lambda h: h["body"]["dict"].update(state={"surprise": 1}), "unknown kind"),
+    ],
+)
+def test_forged_headers_are_refused(saved, change, sentence):
+    rewrite(saved, change)
+    with pytest.raises(CheckpointError, match=sentence):
+        resume(saved)
+
+
+def test_other_files_are_refused(path):
+    np.savez(path, a=np.arange(3))
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        resume(path)
+    path.write_text("hello")
+    with pytest.raises(CheckpointError, match="damaged"):
+        resume(path)
+    np.savez(path, header=np.array([{}], dtype=object))
+    with pytest.raises(CheckpointError):
+        resume(path)
+
+
+def test_a_bomb_is_not_unpacked(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("header.npy", b"\0" * 10_000_000)
+    with pytest.raises(CheckpointError, match="compressed"):
+        resume(path)
+    with zipfile.ZipFile(path, "w") as z, z.open("header.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(
+            member, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)}
+        )
+    with pytest.raises(CheckpointError, match="size"):
+        resume(path)
+
+
+# -- disks that fail -----------------------------------------------------------------------
+
+
+def failing_fsync(calls, allowed):
+    real = os.fsync
+
+    def fsync(handle):
+        calls.append(handle)
+        if len(calls) > allowed:
+            raise OSError(28, "No space left on device")
+        return real(handle)
+
+    return fsync
+
+
+def test_a_full_disk_leaves_the_run_going_and_the_last_file_whole(path, monkeypatch):
+    f, x0 = problem()
+    plain = stiefel.minimize(f, x0, rtol=1e-8, maxiter=60)
+    stiefel.minimize(f, x0, rtol=1e-8, maxiter=30, checkpoint=path)
+    before, calls = path.read_bytes(), []
+    monkeypatch.setattr(os, "fsync", failing_fsync(calls, 0))
+    with pytest.warns(UserWarning, match="No space left") as caught:
+        result = stiefel.minimize(
+            f, x0, rtol=1e-8, maxiter=60, checkpoint=path, resume=True, checkpoint_interval=0
+        )
+    monkeypatch.undo()
+    assert len(calls) > 20
+    assert len(caught) == 1
+    assert "not written" in result.message
+    assert "No space left" in result.message
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+    assert_same_run(result, plain)
+
+
+def test_a_read_only_folder_leaves_the_run_going(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.access(folder, os.W_OK):
+        pytest.skip("this user may write anywhere")
+    f, x0 = problem()
+    with pytest.warns(UserWarning, match="could not be written"):
+        result = stiefel.minimize(f, x0, rtol=1e-6, checkpoint=folder / "run.npz")
+    assert result.success
+    assert "not written" in result.message
+    folder.chmod(0o755)
+
+
+def test_a_path_that_cannot_be_opened_leaves_the_run_going(path, monkeypatch):
+    path.with_name(path.name + ".partial").mkdir()  # also for a user who may write anywhere
+    f, x0 = problem()
+    with pytest.warns(UserWarning, match="could not be written"):
+        result = stiefel.minimize(f, x0, rtol=1e-6, checkpoint=path)
+    assert result.success
+
+
+def test_the_disk_that_recovers_is_used_again(path, monkeypatch):
+    f, x0 = problem()
+    calls, real = [], os.fsync
+
+    def fsync(handle):
+        calls.append(handle)
+        if len(calls) <= 5:
+            raise OSError(28, "No space left on device")
+        return real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.warns(UserWarning, match="No space left"):
+        result = stiefel.minimize(f, x0, maxiter=30, checkpoint=path, checkpoint_interval=0)
+    assert "not written" not in result.message
+    assert json.dumps(archive.read(Path(path))[0])
+
+
+def test_the_interval_is_kept(path, monkeypatch):
+    f, x0 = problem()
+    written = []
+    monkeypatch.setattr(archive, "write", lambda *a: written.append(a))
+    stiefel.minimize(f, x0, maxiter=50, rtol=1e-12, checkpoint=path, checkpoint_interval=1e6)
+    assert len(written) == 2  # at once, and at the end
+    written.clear()
+    stiefel.minimize(f, x0, maxiter=50, rtol=1e-12, checkpoint=path, checkpoint_interval=0)
+    assert len(written) == 51
