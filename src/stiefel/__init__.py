@@ -9,13 +9,14 @@ from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
 from .minimize import minimize
 from .points import extrapolate, interpolate, nearest, random_point
-from .solvers import AcceleratedGradient, GradientDescent
+from .solvers import LBFGS, AcceleratedGradient, GradientDescent
 from .solvers.result import Result, Status
 from .solvers.stopping import MaxIterations, MaxSeconds, RelativeGradient
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LBFGS",
     "AcceleratedGradient",
     "Euclidean",
     "GradientDescent",

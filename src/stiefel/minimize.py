@@ -80,7 +80,7 @@ def minimize(
         `Stiefel()` by default; an instance, or a structure of instances like x0.
     method
         A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
-        "gradient-descent".
+        "gradient-descent", "lbfgs".
     options
         Parameters of the named method, as a dict.
     hessp

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from . import transport as moving
 from . import vector
 from .kernels import Array, Kernels
 
@@ -126,6 +127,14 @@ class Ray:
 
     def __call__(self, t: float) -> Any:
         return self._kernels.call(point, self._X, self._W, self._grams, t)
+
+    def velocity(self, t: float) -> Any:
+        """X'(t), a tangent at X(t)."""
+        return self._kernels.call(moving.velocity, self._X, self._W, self._grams, t)
+
+    def transport(self, t: float, V: Array) -> Any:
+        """The cotangent V at X, carried isometrically to X(t)."""
+        return self._kernels.call(moving.transport, self._X, self._W, self._grams, t, V)
 
 
 def _prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array]:

@@ -11,6 +11,7 @@ import numpy as np
 from stiefel.interop.arrays import kernels_for
 
 from . import checks
+from .blocks import Blocks
 from .kernels import Array, Kernels
 
 
@@ -26,9 +27,15 @@ class Line:
     def __call__(self, t: float) -> Array:
         return self._X + t * self._W
 
+    def velocity(self, t: float) -> Array:
+        return self._W
+
+    def transport(self, t: float, V: Array) -> Array:
+        return V
+
 
 @dataclass(frozen=True)
-class Euclidean:
+class Euclidean(Blocks):
     """Arrays of any shape without a constraint."""
 
     kernels: Kernels | None = field(default=None, repr=False, compare=False)
@@ -49,7 +56,7 @@ class Euclidean:
         """Re⟨V, W⟩."""
         return float(self._k(X).call(_dot, V, W))
 
-    inner_tangent = inner
+    inner_tangent = pair = inner
 
     def norm(self, X: Array, W: Array) -> float:
         return math.sqrt(self.inner(X, W, W))
@@ -57,7 +64,7 @@ class Euclidean:
     def raise_index(self, X: Array, W: Array) -> Array:
         return W
 
-    lower_index = raise_index
+    lower_index = coordinates = from_coordinates = raise_index
 
     def ray(self, X: Array, W: Array) -> Line:
         return Line(X, W, self.inner(X, W, W))

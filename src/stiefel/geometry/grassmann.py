@@ -25,6 +25,10 @@ class Grassmann(Stiefel):
     def project_direction(self, X: Array, W: Array) -> Array:
         return self._k(X).call(_project_direction, X, W)
 
+    def from_coordinates(self, X: Array, C: Array) -> Array:
+        """On horizontal cotangents φ is the identity: only the projection is left."""
+        return self.project_direction(X, C)
+
     def align(self, X: Array, Y: Array) -> Array:
         """The basis YQ of span Y that is nearest to the basis X."""
         return self._k(X).call(_align, X, Y)

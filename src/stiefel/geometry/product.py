@@ -27,6 +27,12 @@ class ProductRay:
     def __call__(self, t: float) -> Leaves:
         return tuple(ray(t) for ray in self._rays)
 
+    def velocity(self, t: float) -> Leaves:
+        return tuple(ray.velocity(t) for ray in self._rays)
+
+    def transport(self, t: float, V: Leaves) -> Leaves:
+        return tuple(ray.transport(t, v) for ray, v in zip(self._rays, V, strict=True))
+
 
 @dataclass(frozen=True)
 class Product:
@@ -50,6 +56,30 @@ class Product:
 
     def inner(self, X: Leaves, V: Leaves, W: Leaves) -> float:
         return math.fsum(self._map("inner", X, V, W))
+
+    def pair(self, X: Leaves, W: Leaves, T: Leaves) -> float:
+        return math.fsum(self._map("pair", X, W, T))
+
+    def coordinates(self, X: Leaves, W: Leaves) -> Leaves:
+        return self._map("coordinates", X, W)
+
+    def from_coordinates(self, X: Leaves, C: Leaves) -> Leaves:
+        return self._map("from_coordinates", X, C)
+
+    def block(self, X: Leaves, rows: int) -> Leaves:
+        return tuple(m.block(x, rows) for m, x in zip(self.factors, X, strict=True))
+
+    def block_dot(self, block: Leaves, C: Leaves) -> Any:
+        return sum(self._map("block_dot", block, C))
+
+    def block_sum(self, block: Leaves, weights: Any) -> Leaves:
+        return tuple(m.block_sum(b, weights) for m, b in zip(self.factors, block, strict=True))
+
+    def block_push(self, block: Leaves, C: Leaves) -> Leaves:
+        return self._map("block_push", block, C)
+
+    def dot(self, C: Leaves, D: Leaves) -> float:
+        return math.fsum(self._map("dot", C, D))
 
     def inner_tangent(self, X: Leaves, S: Leaves, T: Leaves) -> float:
         return math.fsum(self._map("inner_tangent", X, S, T))

@@ -42,6 +42,9 @@ class Sphere(Stiefel):
     inner_tangent = _on_columns(Stiefel.inner_tangent)
     raise_index = _on_columns(Stiefel.raise_index)
     lower_index = _on_columns(Stiefel.lower_index)
+    pair = _on_columns(Stiefel.pair)
+    coordinates = _on_columns(Stiefel.coordinates)
+    from_coordinates = _on_columns(Stiefel.from_coordinates)
     lift = _on_columns(Stiefel.lift)
     extrapolate = _on_columns(Stiefel.extrapolate)
     geodesic = _on_columns(Stiefel.geodesic)
@@ -55,6 +58,14 @@ class Sphere(Stiefel):
         if _has_columns(X):
             return super().ray(X, W)
         return _VectorRay(super().ray(X[..., None], W[..., None]))
+
+    def block_dot(self, block: Array, C: Array) -> Any:
+        return super().block_dot(block, C if _has_columns(C) else C[..., None])
+
+    def dot(self, C: Array, D: Array) -> float:
+        if _has_columns(C):
+            return super().dot(C, D)
+        return super().dot(C[..., None], D[..., None])
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         checks.check_array(X, name)
@@ -88,3 +99,9 @@ class _VectorRay:
 
     def __call__(self, t: float) -> Array:
         return self._ray(t)[..., 0]
+
+    def velocity(self, t: float) -> Array:
+        return self._ray.velocity(t)[..., 0]
+
+    def transport(self, t: float, V: Array) -> Array:
+        return self._ray.transport(t, V[..., None])[..., 0]

@@ -17,12 +17,14 @@ import numpy as np
 from stiefel.interop.arrays import kernels_for
 
 from . import cayley, checks
+from . import transport as moving
+from .blocks import Blocks
 from .geodesic import geodesic_point
 from .kernels import Array, Kernels
 
 
 @dataclass(frozen=True)
-class Stiefel:
+class Stiefel(Blocks):
     """Matrices with orthonormal columns, or stacks ``(..., n, k)`` of them.
 
     Parameters
@@ -90,6 +92,18 @@ class Stiefel:
     def lower_index(self, X: Array, T: Array) -> Array:
         """The cotangent φ⁻¹(T) = (I − XXᴴ/2)T of a tangent T."""
         return self._k(X).call(_add_projection, X, T, -0.5)
+
+    def pair(self, X: Array, W: Array, T: Array) -> float:
+        """W(T) = Re Tr WᴴT of a cotangent and a tangent."""
+        return float(self._k(X).call(_pair, W, T))
+
+    def coordinates(self, X: Array, W: Array) -> Array:
+        """(I + XXᴴ)^{1/2}W: coordinates in which g* is the plain inner product; 4nk²."""
+        return self._k(X).call(moving.coordinates, X, W)
+
+    def from_coordinates(self, X: Array, C: Array) -> Array:
+        """The cotangent at X nearest to the one with coordinates C; 4nk²."""
+        return self._k(X).call(moving.from_coordinates, X, C)
 
     # -- moving ----------------------------------------------------------------------------
 
@@ -190,6 +204,10 @@ def _inner(k: Kernels, X: Array, V: Array, W: Array) -> Array:
     # One reduction for the three sums over rows.
     vw, xv, xw = k.reduce(k._dot(V, MW), k._product(XM, V), k._product(X, MW))
     return vw + k.xp.sum(k.real(k.conj(xv) * xw))
+
+
+def _pair(k: Kernels, W: Array, T: Array) -> Array:
+    return k.dot(W, T)
 
 
 def _inner_tangent(k: Kernels, X: Array, S: Array, T: Array) -> Array:

@@ -60,16 +60,25 @@ class Problem:
 
     def local(self, Y: Array, value: float | None = None) -> Local:
         """Evaluate value and gradient at Y."""
+        return self.local_and_aux(Y, value)[0]
+
+    def local_and_aux(self, Y: Array, value: float | None = None) -> tuple[Local, Any]:
+        """The same, with what the user's function returned for the preconditioner."""
         geometry = self.geometry
         f, gradient, aux = self.objective.value_and_gradient(Y, value)
         G = geometry.project(Y, gradient)
         if self.precond is not None:
             norm = math.sqrt(max(geometry.inner(Y, G, G), 0.0)) if math.isfinite(f) else math.nan
-            W = geometry.project_direction(Y, self.precond(Y, G, aux))
+            W = self.preconditioned(Y, G, aux)
             slope = geometry.inner(Y, G, W)
             if slope > 0:
-                return Local(f, G, norm, W, slope, geometry.ray(Y, W))
+                return Local(f, G, norm, W, slope, geometry.ray(Y, W)), aux
             # Not a descent direction: fall back on the gradient.
         ray = geometry.ray(Y, G)
         slope = ray.squared_norm
-        return Local(f, G, math.sqrt(slope), G, slope, ray)
+        return Local(f, G, math.sqrt(slope), G, slope, ray), aux
+
+    def preconditioned(self, Y: Array, G: Array, aux: Any) -> Array:
+        """The preconditioner's image of a cotangent G at Y, a cotangent again."""
+        assert self.precond is not None
+        return self.geometry.project_direction(Y, self.precond(Y, G, aux))

@@ -1,0 +1,48 @@
+"""Blocks of coordinate vectors, for solvers with a memory.
+
+A block is one array (m, *shape): its rows are `coordinates` of cotangents, perhaps at different
+points.  Products with a block are matrix products, whatever m is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import transport as moving
+from .kernels import Array, Kernels
+
+
+class Blocks:
+    """What a manifold of arrays does with blocks."""
+
+    def _k(self, X: Array) -> Kernels:
+        raise NotImplementedError
+
+    def block(self, X: Array, rows: int) -> Array:
+        """An empty block: zeros."""
+        k = self._k(X)
+        return k.xp.zeros((rows, *X.shape), dtype=X.dtype, device=k.device(X))
+
+    def block_dot(self, block: Array, C: Array) -> Any:
+        """Re⟨block_i, C⟩ for all i, as NumPy doubles."""
+        k = self._k(C)
+        return k.floats(k.call(moving.block_dot, block, C))
+
+    def block_sum(self, block: Array, weights: np.ndarray[Any, Any]) -> Array:
+        """Σ weights_i block_i."""
+        k = self._k(block)
+        return k.call(moving.block_sum, block, k.asarray(weights, block))
+
+    def block_push(self, block: Array, C: Array) -> Array:
+        """The block without its oldest row and with C as its newest."""
+        return self._k(C).call(moving.block_push, block, C)
+
+    def dot(self, C: Array, D: Array) -> float:
+        """Re⟨C, D⟩ of two vectors of coordinates."""
+        return float(self._k(C).call(_dot, C, D))
+
+
+def _dot(k: Kernels, C: Array, D: Array) -> Array:
+    return k.dot(C, D)

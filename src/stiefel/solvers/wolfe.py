@@ -1,0 +1,201 @@
+"""A line search for the Wolfe conditions that survives rounding.
+
+Along the curve t ↦ X(t) with φ(t) = f(X(t)) a step is accepted if
+
+    φ(t) ≤ φ(0) + c₁ t φ'(0)   and   |φ'(t)| ≤ c₂ |φ'(0)|          (strong Wolfe), or
+    φ(t) ≤ φ(0) + noise        and   c₂ φ'(0) ≤ φ'(t) ≤ (2c₁ − 1) φ'(0)   (approximate Wolfe).
+
+The second pair, of Hager and Zhang, is the first one for a quadratic φ, written with derivatives:
+near a minimum differences of f drown in its rounding, √eps before derivatives do.  φ'(t) is the
+exact derivative along the curve, ⟨∇f(X(t)), X'(t)⟩.
+
+A bracket [low, high] shrinks by cubic interpolation (by the secant of derivatives where values say
+nothing), safeguarded by bisection; a trial that is not finite shortens the step by ten.  Every
+trial evaluates value and gradient together: the first one is nearly always accepted, and its
+gradient is the next iteration's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .line_search import MARGIN, PLAUSIBLE_NOISE
+from .problem import Local, Problem
+
+Array = Any
+
+MAX_TRIALS = 40
+MARGINAL = 0.1  # a trial keeps this part of the bracket away from its ends
+EXPANSION = (1.5, 10.0)  # least and largest growth of a step that was too short
+CONTRACTION = 0.1  # after a trial that is not finite
+SLOW = 0.6  # two trials must shrink the bracket by this factor, or it is bisected
+
+
+class Start(NamedTuple):
+    """What a search begins with: a point, f there, and a curve that descends."""
+
+    f: float
+    slope: float  # φ'(0) < 0
+    ray: Any  # t ↦ X(t)
+    noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
+
+
+class Trial(NamedTuple):
+    """A point on the curve."""
+
+    t: float
+    f: float
+    slope: float  # φ'(t)
+    X: Array = None
+    local: Local | None = None
+    aux: Any = None
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.f) and math.isfinite(self.slope)
+
+
+class Found(NamedTuple):
+    """An accepted trial, and what was learnt about the noise of f."""
+
+    t: float
+    X: Array
+    local: Local
+    aux: Any
+    slope: float
+    noise: float
+    readable: bool  # the decrease is larger than the noise of f
+
+
+@dataclass(frozen=True)
+class Wolfe:
+    """Parameters of the search."""
+
+    sufficient_decrease: float = 1e-4  # c₁
+    curvature: float = 0.9  # c₂
+
+    def __call__(self, problem: Problem, start: Start, t: float) -> Found | None:
+        """A step that meets the conditions, else the best one that descends, else None."""
+        search = _Search(self, problem, start)
+        for _ in range(MAX_TRIALS):
+            trial = search.at(t)
+            if search.accepts(trial):
+                return search.found(trial)
+            t = search.next(trial)
+            if not search.low.t < t < math.inf:
+                break
+        return search.found(search.low) if search.low.X is not None else None
+
+
+class _Search:
+    """Trials along one curve and the bracket they make."""
+
+    def __init__(self, rule: Wolfe, problem: Problem, start: Start) -> None:
+        self.rule, self.problem, self.start = rule, problem, start
+        self.measured = start.noise
+        self.low = Trial(0.0, start.f, start.slope)
+        self.high: Trial | None = None
+        self.widths: list[float] = []
+        self.deviations: list[float] = []
+
+    @property
+    def noise(self) -> float:
+        return max(self.measured, self.problem.noise(self.start.f))
+
+    def at(self, t: float) -> Trial:
+        X = self.start.ray(t)
+        local, aux = self.problem.local_and_aux(X)
+        if not local.finite:
+            return Trial(t, math.nan, math.nan)
+        slope = self.problem.geometry.pair(X, local.G, self.start.ray.velocity(t))
+        trial = Trial(t, local.f, slope, X, local, aux)
+        self._measure_noise(trial)
+        return trial
+
+    def accepts(self, trial: Trial) -> bool:
+        c1, c2 = self.rule.sufficient_decrease, self.rule.curvature
+        f, slope = self.start.f, self.start.slope
+        if not trial.finite or trial.slope < c2 * slope:
+            return False
+        if trial.f <= f + c1 * trial.t * slope and trial.slope <= -c2 * slope:
+            return True
+        return trial.f <= f + self.noise and trial.slope <= (2.0 * c1 - 1.0) * slope
+
+    def next(self, trial: Trial) -> float:
+        """Put a refused trial into the bracket and choose the next one."""
+        armijo = self.start.f + self.rule.sufficient_decrease * trial.t * self.start.slope
+        if not trial.finite or trial.slope >= 0 or trial.f > armijo + self.noise:
+            self.high = trial
+        else:
+            previous, self.low = self.low, trial
+            if self.high is None:
+                return trial.t * _clip(_growth(previous, trial), *EXPANSION)
+        assert self.high is not None
+        return self._inside(self.low, self.high)
+
+    def _inside(self, low: Trial, high: Trial) -> float:
+        width = high.t - low.t
+        self.widths.append(width)
+        if not high.finite:
+            return low.t + CONTRACTION * width
+        if len(self.widths) > 2 and width > SLOW * self.widths[-3]:
+            return low.t + 0.5 * width
+        readable = abs(high.f - low.f) > MARGIN * self.noise
+        t = _cubic(low, high) if readable else _secant(low, high)
+        if not math.isfinite(t):
+            t = low.t + 0.5 * width
+        return _clip(t, low.t + MARGINAL * width, high.t - MARGINAL * width)
+
+    def _measure_noise(self, trial: Trial) -> None:
+        """φ(t) − φ(0) against the trapezium of its slopes: O(t³) if smooth; noise stays.
+
+        Three shorter and shorter trials without a smaller deviation show noise: from then on
+        values this close are equal and derivatives decide.
+        """
+        area = 0.5 * trial.t * (self.start.slope + trial.slope)
+        self.deviations.append(abs(trial.f - self.start.f - area))
+        recent = self.deviations[-3:]
+        if self.high is None or not self.high.finite or len(recent) < 3:
+            return
+        if max(recent) > PLAUSIBLE_NOISE * abs(self.start.f) or 4.0 * recent[-1] < recent[0]:
+            return
+        if min(recent) > abs(area):
+            self.measured = max(recent)
+
+    def found(self, trial: Trial) -> Found:
+        assert trial.local is not None
+        readable = 0.5 * trial.t * abs(self.start.slope) > MARGIN * self.noise
+        return Found(trial.t, trial.X, trial.local, trial.aux, trial.slope, self.measured, readable)
+
+
+def _growth(previous: Trial, trial: Trial) -> float:
+    """How much longer the step should be, by the secant of the derivatives."""
+    change = trial.slope - previous.slope
+    if not change > 0:
+        return math.inf
+    return 1.0 - trial.slope * (trial.t - previous.t) / (change * trial.t)
+
+
+def _secant(low: Trial, high: Trial) -> float:
+    """The zero of the line through both derivatives."""
+    change = high.slope - low.slope
+    return low.t - low.slope * (high.t - low.t) / change if change > 0 else math.nan
+
+
+def _cubic(low: Trial, high: Trial) -> float:
+    """The minimiser of the cubic with both values and derivatives."""
+    width = high.t - low.t
+    theta = 3.0 * (low.f - high.f) / width + low.slope + high.slope
+    scale = max(abs(theta), abs(low.slope), abs(high.slope))
+    radicand = (theta / scale) ** 2 - (low.slope / scale) * (high.slope / scale)
+    if not radicand >= 0:
+        return math.nan
+    gamma = scale * math.sqrt(radicand)
+    denominator = high.slope - low.slope + 2.0 * gamma
+    return high.t - width * (high.slope + gamma - theta) / denominator if denominator else math.nan
+
+
+def _clip(t: float, least: float, most: float) -> float:
+    return min(max(t, least), most)
