@@ -126,8 +126,8 @@ class LBFGS:
         if not slope < -LEAST_COSINE * found.local.norm * geometry.norm(x, D):
             memory, restarted = self._empty(geometry, x), True
             D, slope = self._direction(problem, x, g, memory, found.aux)
-        kept = {"noise": found.noise, "blind": not found.readable, "restarted": restarted}
-        return State(x, found.local, D, slope, memory, gamma, memory.count, **kept)
+        new = State(x, found.local, D, slope, memory, gamma, memory.count, restarted)
+        return new._replace(noise=found.noise, blind=not found.readable)
 
     def _remember(self, geometry: Any, memory: Memory, s: Array, y: Array) -> Memory:
         sy, ss, yy = geometry.dot(s, y), geometry.dot(s, s), geometry.dot(y, y)
