@@ -41,7 +41,7 @@ class Memory(NamedTuple):
     Y: Array
     R: np.ndarray[Any, Any]  # the upper triangle of SᵀY
     scale: float = 1.0  # sᵀy/yᵀy of the newest pair
-    count: int = 0
+    pairs: int = 0
 
 
 class State(NamedTuple):
@@ -126,7 +126,7 @@ class LBFGS:
         if not slope < -LEAST_COSINE * found.local.norm * geometry.norm(x, D):
             memory, restarted = self._empty(geometry, x), True
             D, slope = self._direction(problem, x, g, memory, found.aux)
-        new = State(x, found.local, D, slope, memory, gamma, memory.count, restarted)
+        new = State(x, found.local, D, slope, memory, gamma, memory.pairs, restarted)
         return new._replace(noise=found.noise, blind=not found.readable)
 
     def _remember(self, geometry: Any, memory: Memory, s: Array, y: Array) -> Memory:
@@ -137,8 +137,8 @@ class LBFGS:
         R = np.eye(self.memory)
         R[:-1, :-1] = memory.R[1:, 1:]
         R[:, -1] = geometry.block_dot(S, y)
-        count = min(memory.count + 1, self.memory)
-        return Memory(S, geometry.block_push(memory.Y, y), R, sy / yy, count)
+        pairs = min(memory.pairs + 1, self.memory)
+        return Memory(S, geometry.block_push(memory.Y, y), R, sy / yy, pairs)
 
     def _empty(self, geometry: Any, x: Array) -> Memory:
         block = geometry.block(x, self.memory)
@@ -149,7 +149,7 @@ class LBFGS:
     ) -> tuple[Array, float]:
         """(−H g, its slope); g in coordinates, the direction a cotangent."""
         geometry = problem.geometry
-        if memory.count == 0:
+        if memory.pairs == 0:
             d = self._initial(problem, x, g, memory.scale, aux)
         else:
             S, Y, R = memory.S, memory.Y, memory.R
@@ -173,7 +173,7 @@ class LBFGS:
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the memory and try the gradient, or give up."""
-        if s.memory.count == 0:
+        if s.memory.pairs == 0:
             predicted = abs(s.slope) * self.initial_length / max(s.local.norm, 1e-300)
             limit = s.blind or predicted <= problem.noise(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
