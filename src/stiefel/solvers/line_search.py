@@ -5,8 +5,8 @@ Lines 3 to 10 of Algorithms 1 and 2: from the step γ handed on,
     while f(X(γ)) < f(Y) − c_L γ‖∇f‖²:  γ ← λ_d γ
     while f(X(γ)) > f(Y) − ½ γ‖∇f‖²:    γ ← γ / λ_d.
 
-What the print leaves out: both loops are bounded (after four steps in one direction the exponent
-of λ_d doubles, so that a step 10²⁰⁰ times too long is found in a dozen trials, still on the
+What the print leaves out: both loops are bounded (after twelve steps in one direction the exponent
+of λ_d doubles, so that a step 10²⁰⁰ times too long is found in two dozen trials, still on the
 lattice γ₀ λ_dʲ); a trial that was held already is not evaluated again; and beneath the noise of f
 comparisons mean nothing.  Growth, which must see a small part of the decrease, becomes invisible
 first: from then on the step is the longest recent one until that fails.  When the decrease itself
@@ -26,7 +26,7 @@ Array = Any
 MAX_TRIALS = 60
 MEMORY = 0.98  # how slowly the longest recent step is forgotten
 MARGIN = 2.0  # a difference is visible if it is this many times the noise of f
-GALLOP_AFTER = 4
+GALLOP_AFTER = 12
 # Three shrinks make a smooth deviation 24 times smaller; noise stays.
 NOISE_SHRINKS = 3
 NOISE_RATIO = 2.0
@@ -140,5 +140,5 @@ class _Search:
 
 
 def _gallop(i: int) -> int:
-    """1, 1, 1, 1, 2, 4, 8, …, at most 512."""
+    """Twelve times 1, then 2, 4, 8, …, at most 512."""
     return 1 if i < GALLOP_AFTER else int(2 ** min(i - GALLOP_AFTER + 1, 9))
