@@ -5,6 +5,7 @@ to the array library on the way in and come back on the way out, so that the sam
 library to account.  `LIBRARIES` is that axis.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,6 +119,7 @@ class SeenThroughNumPy:
         method = getattr(self.manifold, name)
 
         def call(*arguments, **options):
+            options = {key: self._in(value) for key, value in options.items()}
             result = method(*map(self._in, arguments), **options)
             return _CurveThroughNumPy(result) if name == "ray" else leafwise(to_numpy, result)
 
@@ -167,7 +169,7 @@ class Case:
         """Points are unit vectors (..., n) without the axis of columns."""
         return self.manifold is Sphere
 
-    @property
+    @functools.cached_property
     def B(self):
         if not self.with_B:
             return None
@@ -232,11 +234,16 @@ class Case:
         return G if not self.with_B else np.linalg.solve(self.B, G)
 
     def near(self, rng, X, distance):
-        """A point at the end of a random geodesic of that length, by the oracle."""
+        """A point at the end of a random geodesic of that length, by the oracle.
+
+        On a quotient in another basis of its span.
+        """
         W = self.cotangent(rng, X, distance)
         if not self.constrained:
             return X + W
-        return self.each(lambda x, w: oracles.geodesic_dual(x, w, B=self.B), X, self.flat(W))
+        Y = self.each(lambda x, w: oracles.geodesic_dual(x, w, B=self.B), X, self.flat(W))
+        k = self.shape[-1]
+        return Y @ oracles.random_point(rng, k, k, self.dtype) if self.quotient else Y
 
     def normal(self, rng, X):
         """X S with Hermitian S (any S on a quotient): what a retraction must not see."""

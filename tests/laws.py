@@ -16,7 +16,7 @@ TAUS = (-0.7, 0.0, 0.4, 1.0, 1.8)
 
 
 def close(a, b, tolerance=TIGHT, what=""):
-    if np.isscalar(a):
+    if not isinstance(a, tuple) and np.ndim(a) == 0:
         error = abs(a - b) / max(1.0, abs(b))
     else:
         assert [x.shape for x in leaves(a)] == [y.shape for y in leaves(b)], what
@@ -92,24 +92,20 @@ def inner_is_an_inner_product(g, case, rng):
 
 
 def inner_is_the_directional_derivative(g, case, rng):
-    """d/dt f(R(X, φ(tW))) = ⟨∇f(X), W⟩_g* for f = ½ Σ Re Tr XᴴAX, with A Hermitian."""
+    """d/dt f(R(X, φ(tW))) = ⟨∇f(X), W⟩_g*, for a linear f (on a quotient ½ Re Tr XᴴAX)."""
     X = case.point(rng)
     W = case.cotangent(rng, X)
-    A = leafwise(lambda x: oracles.random_hermitian(rng, x.shape[-1], x.dtype), X)
-    if case.quotient:  # f must not see the basis: act on rows
+    if case.quotient:
         A = oracles.random_hermitian(rng, X.shape[-2], X.dtype)
-        gradient = lambda Y: A @ Y
+        gradient = A @ X
+        value = lambda Y: 0.5 * float(np.real(np.vdot(Y, A @ Y)))
     else:
-        gradient = lambda Y: leafwise(lambda y, a: y @ a, Y, A)
-    value = lambda Y: (
-        0.5
-        * sum(
-            float(np.real(np.vdot(y, z)))
-            for y, z in zip(leaves(Y), leaves(gradient(Y)), strict=True)
+        gradient = case.ambient(rng)
+        value = lambda Y: sum(
+            float(np.real(np.vdot(c, y))) for c, y in zip(leaves(gradient), leaves(Y), strict=True)
         )
-    )
     measured = oracles.directional_derivative(value, g.ray(X, W))
-    close(g.inner(X, g.project(X, gradient(X)), W), measured, 1e-8, "directional derivative")
+    close(float(g.inner(X, g.project(X, gradient), W)), measured, 1e-8, "directional derivative")
 
 
 # -- moving -------------------------------------------------------------------------------------
@@ -263,14 +259,14 @@ def defects_are_not_amplified(g, case, rng):
 
 
 def momentum_does_not_drift(g, case, rng):
-    """Two hundred extrapolations in a row, each from the last two points, with small kicks."""
+    """A hundred extrapolations in a row, each from the last two points, with small kicks."""
     if not case.constrained:
         return
     X = case.point(rng)
     Y = g.ray(X, case.cotangent(rng, X, 0.05))(1.0)
-    for _ in range(200):
+    for _ in range(100):
         Z = g.extrapolate(X, Y, 1.9)
-        kick = g.project_direction(Z, case.cotangent(rng, Z, 0.02))
+        kick = g.project_direction(Z, leafwise(lambda z: 0.01 * z, case.ambient(rng)))
         X, Y = Y, g.ray(Z, kick)(1.0)
     assert g.defect(Y) <= 1e-13, f"defect {g.defect(Y):.1e}"
 
@@ -279,7 +275,7 @@ def restoration_restores(g, case, rng):
     X = case.point(rng)
     assert g.defect(X) <= 1e-13
     near = combine(1.0, X, 1e-5, case.ambient(rng))
-    assert g.defect(g.restore(near)) <= 1e-14 * math.sqrt(size(X) ** 2) + 1e-14
+    assert g.defect(g.restore(near)) <= 1e-13
     P = g.nearest(near)
     assert g.defect(P) <= 1e-13
     close(g.nearest(X), X, what="nearest of a point")

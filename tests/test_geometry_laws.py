@@ -10,5 +10,4 @@ from laws import LAWS
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("case", GEOMETRIES, ids=str)
 def test_law(case, law):
-    for seed in (1, 2):
-        law(case.geometry(NUMPY), case, np.random.default_rng(seed))
+    law(case.geometry(NUMPY), case, np.random.default_rng(1))
