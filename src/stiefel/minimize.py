@@ -12,9 +12,14 @@ from dataclasses import fields
 from typing import Any
 
 from .geometry import Product, Stiefel
+from .geometry.checks import check_array
+from .geometry.layout import layout
 from .geometry.orthogonal import determinant_signs
 from .interop.arrays import describe, own_copy
 from .interop.functions import CountedObjective
+from .interop.mpi.objective import RankObjective
+from .interop.mpi.ranks import Ranks
+from .interop.mpi.start import agree, guarded, join, shared_callback, together
 from .interop.progress import ProgressLine
 from .interop.trees import Tree
 from .solvers import METHODS
@@ -60,6 +65,8 @@ def minimize(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_interval: float = 60.0,
     resume: bool = False,
+    comm: Any = None,
+    value: str = "local",
     **unknown: Any,
 ) -> Result:
     """Minimise a function of matrices with orthonormal columns.
@@ -109,6 +116,11 @@ def minimize(
         Go on from ``checkpoint``, bit for bit as if nothing had happened, or start if the file
         does not exist.  A file that is damaged or of another run is refused.  Limits count from
         the first start.
+    comm
+        An mpi4py communicator: x0, gradients and the returned x are this rank's rows.
+    value
+        With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
+        the total on every rank.
 
     Returns
     -------
@@ -117,16 +129,30 @@ def minimize(
     """
     if unknown:
         raise TypeError(_suggest("option", next(iter(unknown)), _parameter_names()))
-    tree = Tree(x0)
-    geometry, X = place(tree, x0, manifold)
+    ranks = join(comm, value)
+    with together(ranks):
+        tree = Tree(x0)
+        solver = _solver(method, options)
+        leaves = _leaves(tree, x0, manifold)
+    if ranks is not None:
+        limits = {"rtol": rtol, "gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
+        choices = {"value": value, "maxtime": maxtime, "fnoise": fnoise, "stop": stop, "jac": jac}
+        functions = {"callback": callback, "precond": precond, "hessp": hessp}
+        agree(ranks, leaves, {"method": solver} | limits | choices | functions)
+    geometry, X = _bind(tree, leaves, ranks)
     X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
-    solver = _solver(method, options)
-    objective = CountedObjective(fun, jac, tree, X, math.inf if maxfun is None else maxfun)
-    rule = _rule(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
-    if fnoise is not None and not fnoise >= 0:
-        raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
+    with together(ranks):
+        objective = _objective(
+            fun, jac, tree, X, math.inf if maxfun is None else maxfun, ranks, value, leaves
+        )
+        rule = _rule(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
+        preconditioner = guarded(ranks, _preconditioner(precond, objective))
+        if fnoise is not None and not fnoise >= 0:
+            raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
     saver = saved = None
     if checkpoint is not None:
+        if ranks is not None:
+            raise NotImplementedError("checkpoint= with comm= is not supported yet")
         others = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
         saver = open_checkpoint(
             checkpoint, checkpoint_interval, resume, solver, geometry, X, **others
@@ -138,13 +164,14 @@ def minimize(
     problem = Problem(
         geometry,
         objective,
-        _preconditioner(precond, objective),
+        preconditioner,
         None if fnoise is None else fnoise * objective.scale,
         geometry.eps(X),
-        hessp,
+        guarded(ranks, hessp),
     )
-    line = ProgressLine(rule) if progress else None
-    run = Run(problem, solver, rule, objective, callback, line, saver)
+    line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
+    stop_flag = shared_callback(ranks, callback)
+    run = Run(problem, solver, rule, objective, stop_flag, line, saver, ranks)
     if saver is not None and saved is not None:
         saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
         objective.rewind(saved.nfev, saved.njev, saved.scale)
@@ -158,6 +185,11 @@ def minimize(
 
 def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
     """The bound geometry and the start in the solvers' form: an array or a tuple of leaves."""
+    return _bind(tree, _leaves(tree, x0, manifold), None)
+
+
+def _leaves(tree: Tree, x0: Any, manifold: Any) -> dict[str, tuple[Any, Any, bool]]:
+    """Name ↦ (array, manifold, whether its rows live on the ranks), as far as one rank can tell."""
     manifold = Stiefel() if manifold is None else manifold
     leaves = tree.flatten(x0)
     if not leaves:
@@ -166,16 +198,49 @@ def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
         factors = tree.flatten(manifold, "manifold")
     else:
         factors = (manifold,) * len(leaves)
-    for factor, leaf, path in zip(factors, leaves, tree.paths, strict=True):
+    result = {}
+    for given, leaf, path in zip(factors, leaves, tree.paths, strict=True):
+        factor, distributed = layout(given)
         if not hasattr(factor, "check_point"):
             raise TypeError(
                 f"manifold is {describe(factor)}; expected an instance such as stiefel.Stiefel()"
             )
-        factor.check_point(leaf, f"X0{path}")
-        _warn_if_orthogonal_group(factor, leaf, f"X0{path}")
-    if tree.is_leaf:
-        return factors[0].bind(leaves[0]), leaves[0]
-    return Product(factors).bind(leaves), leaves
+        check_array(leaf, f"X0{path}", may_be_empty=True)
+        result[f"X0{path}"] = leaf, factor, distributed
+    return result
+
+
+def _bind(
+    tree: Tree, leaves: dict[str, tuple[Any, Any, bool]], ranks: Ranks | None
+) -> tuple[Any, Any]:
+    bound = []
+    for name, (leaf, factor, distributed) in leaves.items():
+        if ranks is not None and distributed:
+            factor = factor.bind(leaf, ranks)
+            factor.check_point(leaf, name)
+        else:
+            factor.check_point(leaf, name)
+            _warn_if_orthogonal_group(factor, leaf, name)
+            factor = factor.bind(leaf)
+        bound.append(factor)
+    points = tuple(leaf for leaf, _, _ in leaves.values())
+    return (bound[0], points[0]) if tree.is_leaf else (Product(tuple(bound)), points)
+
+
+def _objective(
+    fun: Any,
+    jac: Any,
+    tree: Tree,
+    X: Any,
+    limit: float,
+    ranks: Ranks | None,
+    value: str,
+    leaves: dict[str, tuple[Any, Any, bool]],
+) -> CountedObjective:
+    if ranks is None:
+        return CountedObjective(fun, jac, tree, X, limit)
+    copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
+    return RankObjective(fun, jac, tree, X, limit, ranks=ranks, value=value, replicated=copies)
 
 
 def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:

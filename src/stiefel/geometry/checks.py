@@ -14,7 +14,7 @@ from .kernels import Array, Kernels
 ORTHONORMAL_TOLERANCE = 1e-8
 
 
-def check_array(X: Array, name: str) -> None:
+def check_array(X: Array, name: str, may_be_empty: bool = False) -> None:
     if not is_array(X):
         raise TypeError(
             f"{name} is {describe(X)}; expected an array (NumPy, PyTorch or JAX), "
@@ -25,18 +25,21 @@ def check_array(X: Array, name: str) -> None:
             f"{name} has dtype {X.dtype}; expected a real or complex floating-point dtype: "
             f"convert it, for example {name}.astype(float)"
         )
-    if 0 in X.shape:
+    if 0 in X.shape and not may_be_empty:
         raise ValueError(f"{name} has shape {tuple(X.shape)}: it has no entries")
 
 
-def check_matrix(X: Array, name: str) -> None:
-    check_array(X, name)
+def check_matrix(X: Array, name: str, kernels: Kernels | None = None) -> None:
+    """``kernels`` knows of rows elsewhere."""
+    check_array(X, name, may_be_empty=kernels is not None)
     if len(X.shape) < 2:
         raise ValueError(
             f"{name} has shape {tuple(X.shape)}; expected (n, k) or a stack (..., n, k): "
             f"use {name}.reshape(-1, 1) with Stiefel(), or manifold=Sphere() for a unit vector"
         )
-    n, k = X.shape[-2:]
+    n, k = X.shape[-2] if kernels is None else kernels.rows(X), X.shape[-1]
+    if n == 0 or k == 0:
+        raise ValueError(f"{name} has {n} rows and {k} columns: it has no entries")
     if k > n:
         raise ValueError(
             f"{name} has shape {tuple(X.shape)}: {k} columns of length {n} cannot be "

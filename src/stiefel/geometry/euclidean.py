@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -38,10 +38,12 @@ class Line:
 class Euclidean(Blocks):
     """Arrays of any shape without a constraint."""
 
+    rows_on_ranks: ClassVar[bool] = False  # with comm=; see `layout`
+
     kernels: Kernels | None = field(default=None, repr=False, compare=False)
 
-    def bind(self, X: Array) -> Self:
-        return replace(self, kernels=kernels_for(X))
+    def bind(self, X: Array, ranks: Any = None) -> Self:
+        return replace(self, kernels=kernels_for(X, ranks))
 
     def _k(self, X: Array) -> Kernels:
         return self.kernels or kernels_for(X)
@@ -112,7 +114,7 @@ class Euclidean(Blocks):
         return float(self._k(X).xp.finfo(X.dtype).eps)
 
     def check_point(self, X: Array, name: str = "X0") -> None:
-        checks.check_array(X, name)
+        checks.check_array(X, name, may_be_empty=self.kernels is not None)
         checks.check_finite(self._k(X), X, name)
 
     def dimension(self, X: Array) -> int:

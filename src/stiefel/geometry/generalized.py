@@ -36,7 +36,9 @@ SOLVE_TOLERANCE = 1e-6  # of a solve that was given, on a probe
 
 def weighted(kernels: Kernels, B: Any, solve: Callable[[Array], Array] | None, X: Array) -> Kernels:
     """``kernels`` with inner products of columns taken in B."""
-    B = _converted(kernels, B, X)
+    with kernels.together():
+        B = _converted(kernels, B, X)
+        _check_entries(kernels, B, X)
     weights, apply = _product(B)
     probe = kernels.asarray(np.random.default_rng(0).standard_normal((X.shape[-2], 2)), X)
     _check_hermitian(kernels, B, lambda A: apply(weights, A), probe)
@@ -45,7 +47,7 @@ def weighted(kernels: Kernels, B: Any, solve: Callable[[Array], Array] | None, X
         return kernels.weighted(apply, lambda _, G: solve(G), weights)
     try:
         factors, inverse = _factorised(kernels, B, probe)
-    except (np.linalg.LinAlgError, NotPositive):
+    except NotPositive:
         raise _indefinite() from None
     return kernels.weighted(
         lambda w, A: apply(w[0], A), lambda w, G: inverse(w[1], G), (weights, factors)
@@ -120,8 +122,19 @@ def _columns(function: Callable[[Array], Array], A: Array, real: bool = False) -
 def _factorised(k: Kernels, B: Any, probe: Array) -> tuple[Any, Apply]:
     """(factors, solve), made once; `NotPositive` or LinAlgError if B is not definite."""
     if _is_operator(B):
-        _solve_operator(B, probe)  # the proof of definiteness
-        return None, lambda _, G: _columns(lambda M: _solve_operator(B, M), G)
+        _solve_operator(k, B, probe)  # the proof of definiteness
+        return None, lambda _, G: _columns(lambda M: _solve_operator(k, B, M), G)
+    with k.together():
+        try:
+            factors, solve = _factorised_here(k, B)
+        except (np.linalg.LinAlgError, NotPositive):
+            raise _indefinite() from None
+    return factors, solve
+
+
+def _factorised_here(k: Kernels, B: Any) -> tuple[Any, Apply]:
+    if 0 in B.shape:  # a rank without rows
+        return None, lambda _, G: G
     if scipy.sparse.issparse(B):
         factor = _sparse_factor(B)
         return factor, lambda f, G: _columns(f.solve, G, B.dtype.kind != "c")
@@ -151,10 +164,10 @@ def _sparse_factor(B: Any) -> Any:
     return factor
 
 
-def _solve_operator(B: Any, M: Array) -> Array:
+def _solve_operator(k: Kernels, B: Any, M: Array) -> Array:
     double = np.result_type(M.dtype, np.float64)  # a residual of 1e-10 has no meaning in float32
     x, residual = conjugate_gradients(
-        B.matmat, M.astype(double, copy=False), CG_TOLERANCE, 10 * M.shape[0]
+        B.matmat, M.astype(double, copy=False), CG_TOLERANCE, 10 * k.rows(M), k
     )
     if not residual <= 1e-10:
         raise ValueError(
@@ -168,18 +181,29 @@ def _solve_operator(B: Any, M: Array) -> Array:
 
 
 def _check_hermitian(k: Kernels, B: Any, apply: Callable[[Array], Array], probe: Array) -> None:
-    """All entries of a matrix are compared; an operator is asked for xᴴBy and (Bx)ᴴy."""
+    """An operator is asked for xᴴBy and (Bx)ᴴy; entries have been compared already."""
     Bp = apply(probe)
     if not k.finite(Bp):
         raise ValueError("B contains NaN or infinity; expected finite entries")
+    if not _is_operator(B):
+        return
+    pairs = np.asarray(k.reduce(k._product(probe, Bp))[0])
+    _compare(k, abs(pairs - pairs.conj().T).max(), abs(pairs).max(), probe)
+
+
+def _check_entries(k: Kernels, B: Any, X: Array) -> None:
+    if _is_operator(B) or 0 in B.shape:
+        return
     if scipy.sparse.issparse(B):
         gap, scale = abs(B - B.conj().T).max(), abs(B).max()
-    elif is_array(B):
-        gap, scale = (float(k.xp.max(k.xp.abs(M))) for M in (B - _adjoint(k, B), B))
     else:
-        pairs = np.asarray(probe.conj().T @ Bp)
-        gap, scale = abs(pairs - pairs.conj().T).max(), abs(pairs).max()
-    eps = float(k.xp.finfo(probe.dtype).eps)
+        gap, scale = (float(k.xp.max(k.xp.abs(M))) for M in (B - _adjoint(k, B), B))
+    if np.isfinite(scale):
+        _compare(k, gap, scale, X)
+
+
+def _compare(k: Kernels, gap: float, scale: float, like: Array) -> None:
+    eps = float(k.xp.finfo(like.dtype).eps)
     if gap > max(SYMMETRY_TOLERANCE, 1e3 * eps) * scale:
         raise ValueError(
             f"B is not Hermitian: B − Bᴴ has entries of {gap:.1e} where B has {scale:.1e}; "
@@ -196,7 +220,8 @@ def _check_solve(
 ) -> None:
     """Fifty steps of conjugate gradients find a negative direction, if it is not well hidden."""
     error = apply(solve(probe)) - probe
-    relative = (float(k.squared_frobenius(error)) / float(k.squared_frobenius(probe))) ** 0.5
+    ratio = k.reduce(k._dot(error, error), k._dot(probe, probe))
+    relative = (float(ratio[0]) / float(ratio[1])) ** 0.5
     eps = float(k.xp.finfo(probe.dtype).eps)
     allowed = max(SOLVE_TOLERANCE, 1e3 * eps)
     if not relative <= allowed:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,14 @@ class Kernels:
     def reduce(self, *local: Array) -> Sequence[Array]:
         """Sums over ranks of sums over this rank's rows; one machine has nothing to do."""
         return local
+
+    def rows(self, X: Array) -> int:
+        """n: the rows of X on all ranks."""
+        return int(X.shape[-2])
+
+    def together(self) -> AbstractContextManager[None]:
+        """Local work that fails on every rank if it fails on one."""
+        return nullcontext()
 
     def pairing(self, A: Array, G: Array) -> Array:
         """AᴴG, for a point or tangent A and a Euclidean gradient G."""
@@ -138,6 +147,10 @@ class Kernels:
     def squared_frobenius(self, A: Array) -> Array:
         """‖A‖²_F of a small matrix (no sum over ranks)."""
         return self.xp.sum(self.real(self.conj(A) * A))
+
+    def small_inner(self, A: Array, B: Array) -> Array:
+        """Re⟨A, B⟩ of small matrices (no sum over ranks)."""
+        return self.xp.sum(self.real(self.conj(A) * B))
 
     def hermitian(self, A: Array) -> Array:
         """(A + Aᴴ)/2."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from stiefel.interop.arrays import kernels_for
 
@@ -18,6 +19,8 @@ class SpecialOrthogonal(Stiefel):
     O(n) has two components and no curve joins them: an optimiser started at determinant −1
     stays there.  This manifold is the component of determinant +1.
     """
+
+    rows_on_ranks: ClassVar[bool] = False  # with comm=; see `layout`
 
     def nearest(self, A: Array) -> Array:
         """The rotation nearest to A (Kabsch): the smallest singular direction is reflected."""

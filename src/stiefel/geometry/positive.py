@@ -53,7 +53,8 @@ def conjugate_gradients(
 
 def _dots(k: Kernels, a: Array, b: Array) -> np.ndarray:
     """Re aᴴb of each column, as NumPy numbers: decisions are taken on them."""
-    return np.asarray([float(v) for v in k.xp.sum(k.real(k.conj(a) * b), axis=0)])
+    (dots,) = k.reduce(k.xp.sum(k.real(k.conj(a) * b), axis=0))
+    return np.asarray([float(v) for v in dots])
 
 
 def _squares(k: Kernels, a: Array) -> np.ndarray:

@@ -40,8 +40,8 @@ class Product:
 
     factors: tuple[Any, ...]
 
-    def bind(self, X: Leaves) -> Self:
-        return type(self)(tuple(m.bind(x) for m, x in zip(self.factors, X, strict=True)))
+    def bind(self, X: Leaves, ranks: Any = None) -> Self:
+        return type(self)(tuple(m.bind(x, ranks) for m, x in zip(self.factors, X, strict=True)))
 
     def _map(self, name: str, *arguments: Any) -> Leaves:
         return tuple(

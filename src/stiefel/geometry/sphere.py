@@ -68,7 +68,7 @@ class Sphere(Stiefel):
         return super().dot(C[..., None], D[..., None])
 
     def check_point(self, X: Array, name: str = "X0") -> None:
-        checks.check_array(X, name)
+        checks.check_array(X, name, may_be_empty=self.kernels is not None)
         if len(X.shape) == 0:
             raise ValueError(f"{name} is a scalar; expected a vector (n,) or a stack (..., n)")
         checks.check_finite(self._k(X), X, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class Stiefel(Blocks):
         gradients when it is an operator.
     """
 
+    rows_on_ranks: ClassVar[bool] = True  # with comm=; see `layout`
+
     B: Any = None
     solve: Callable[[Array], Array] | None = None
     kernels: Kernels | None = field(default=None, repr=False, compare=False)
@@ -44,12 +46,15 @@ class Stiefel(Blocks):
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def bind(self, X: Array) -> Self:
-        """This manifold with its array library resolved for points like X."""
-        return replace(self, kernels=self._resolve(X))
+    def bind(self, X: Array, ranks: Any = None) -> Self:
+        """This manifold with its array library resolved for points like X.
 
-    def _resolve(self, X: Array) -> Kernels:
-        kernels = kernels_for(X)
+        With ``ranks``, X is this rank's rows of a point.
+        """
+        return replace(self, kernels=self._resolve(X, ranks))
+
+    def _resolve(self, X: Array, ranks: Any = None) -> Kernels:
+        kernels = kernels_for(X, ranks)
         if self.B is None:
             return kernels
         # B is checked and factorised once for each kind of point, also without `bind`.
@@ -178,13 +183,13 @@ class Stiefel(Blocks):
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         """Raise an error that says what is wrong with X as a point, or return."""
-        checks.check_matrix(X, name)
+        checks.check_matrix(X, name, self.kernels)
         checks.check_finite(self._k(X), X, name)
         checks.check_orthonormal(self, X, name)
 
     def dimension(self, X: Array) -> int:
         """The number of real degrees of freedom."""
-        n, k = X.shape[-2:]
+        n, k = self._k(X).rows(X), X.shape[-1]
         stack = math.prod(X.shape[:-2])
         real = n * k - k * (k + 1) // 2
         return stack * (2 * n * k - k * k if self._k(X).is_complex(X) else real)
@@ -203,7 +208,7 @@ def _inner(k: Kernels, X: Array, V: Array, W: Array) -> Array:
     MW, XM = k.weigh(W), k.weigh(X)
     # One reduction for the three sums over rows.
     vw, xv, xw = k.reduce(k._dot(V, MW), k._product(XM, V), k._product(X, MW))
-    return vw + k.xp.sum(k.real(k.conj(xv) * xw))
+    return vw + k.small_inner(xv, xw)
 
 
 def _pair(k: Kernels, W: Array, T: Array) -> Array:
@@ -211,8 +216,9 @@ def _pair(k: Kernels, W: Array, T: Array) -> Array:
 
 
 def _inner_tangent(k: Kernels, X: Array, S: Array, T: Array) -> Array:
-    XS, XT = k.gram(X, S), k.gram(X, T)
-    return k.dot(S, T) - 0.5 * k.xp.sum(k.real(k.conj(XS) * XT))
+    MT, XM = k.weigh(T), k.weigh(X)
+    st, xs, xt = k.reduce(k._dot(S, MT), k._product(XM, S), k._product(X, MT))
+    return st - 0.5 * k.small_inner(xs, xt)
 
 
 def _add_projection(k: Kernels, X: Array, W: Array, weight: float) -> Array:

@@ -37,9 +37,10 @@ def library(x: Array) -> str:
     return type(x).__module__.partition(".")[0]
 
 
-def kernels_for(x: Array) -> Kernels:
-    """The kernels of the library that x belongs to."""
-    return _kernels(library(x))
+def kernels_for(x: Array, ranks: Any = None) -> Kernels:
+    """The kernels of the library that x belongs to, with sums over ``ranks`` if there are any."""
+    kernels = _kernels(library(x))
+    return kernels if ranks is None else ranks.over(kernels)
 
 
 @cache

@@ -63,7 +63,7 @@ class CountedObjective:
         if self._value is None:
             return self.value_and_gradient(X)[0]
         self._count(value=True, gradient=False)
-        return self.scale * _as_float(self._value(self.user_point(X)))
+        return self._call_value(X)
 
     def value_and_gradient(self, X: Any, value: float | None = None) -> tuple[float, Any, Any]:
         """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where the caller holds it."""
@@ -73,17 +73,34 @@ class CountedObjective:
         aux = None
         if self._pair is not None:
             self._count(value=True, gradient=True)
-            f, gradient, aux = self._pair(self.user_point(X))
-            value = self.scale * _as_float(f)
+            value, G, aux = self._call_pair(X)
         else:
-            assert self._jac is not None
             value = self.value(X) if value is None else value
             self._count(value=False, gradient=True)
-            gradient = self._jac(self.user_point(X))
-        G = self._gradient(gradient)
-        if self.scale != 1.0:
-            G = tuple(self.scale * g for g in G)
+            G = self._call_jac(X)
         return value, G if isinstance(X, tuple) else G[0], aux
+
+    def projected(
+        self, geometry: Any, X: Any, value: float | None = None
+    ) -> tuple[float, Any, Any]:
+        """(f, gradient as a cotangent, aux) at X."""
+        f, gradient, aux = self.value_and_gradient(X, value)
+        return f, geometry.project(X, gradient), aux
+
+    # -- the calls of the user's functions; scaled and checked ------------------------------
+
+    def _call_value(self, X: Any) -> float:
+        assert self._value is not None
+        return self.scale * _as_float(self._value(self.user_point(X)))
+
+    def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
+        assert self._pair is not None
+        f, gradient, aux = self._pair(self.user_point(X))
+        return self.scale * _as_float(f), self._gradient(gradient), aux
+
+    def _call_jac(self, X: Any) -> tuple[Any, ...]:
+        assert self._jac is not None
+        return self._gradient(self._jac(self.user_point(X)))
 
     def calibrate(self, X: Any) -> None:
         """Evaluate at X once; scale extreme functions by a power of two, which rounds nothing.
@@ -92,7 +109,7 @@ class CountedObjective:
         """
         f, G, aux = self.value_and_gradient(X)
         leaves = G if isinstance(G, tuple) else (G,)
-        largest = max(_largest(g) for g in leaves)
+        largest = self._largest(leaves)
         if math.isfinite(largest) and largest > 0 and not 1 / SAFE < largest < SAFE:
             self.scale = 2.0 ** -round(math.log2(largest))
             leaves = tuple(self.scale * g for g in leaves)
@@ -114,10 +131,15 @@ class CountedObjective:
         if gradient is None:
             raise TypeError("the gradient is None; fun must return it, or jac must be given")
         if self._tree.is_leaf:
-            return (_check_gradient(gradient, self._leaves[0], "the gradient"),)
-        parts = self._tree.flatten(gradient, "the gradient")
-        names = (f"the gradient at {path}" for path in self._tree.paths)
-        return tuple(map(_check_gradient, parts, self._leaves, names))
+            G: tuple[Any, ...] = (_check_gradient(gradient, self._leaves[0], "the gradient"),)
+        else:
+            parts = self._tree.flatten(gradient, "the gradient")
+            names = (f"the gradient at {path}" for path in self._tree.paths)
+            G = tuple(map(_check_gradient, parts, self._leaves, names))
+        return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
+
+    def _largest(self, leaves: tuple[Any, ...]) -> float:
+        return max(_largest(g) for g in leaves)
 
 
 def _adapt(

@@ -147,7 +147,7 @@ def _checked(lu: Array, pivots: Array, solution: Array, info: int) -> Array:
 
 def _add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:
     """out + alpha X S, in place: a row-major out is a column-major outᵀ, which BLAS updates."""
-    gemm = _GEMM.get(out.dtype)
+    gemm = _GEMM.get(out.dtype) if out.size else None  # BLAS refuses a rank without rows
     if out.ndim != 2 or gemm is None or not out.flags.c_contiguous or not X.flags.c_contiguous:
         out += alpha * (X @ S)
         return out

@@ -92,6 +92,7 @@ class Run:
     callback: Callable[[Snapshot], Any] | None = None
     observer: Callable[[Snapshot], None] | None = None
     checkpoint: Checkpoint | None = None
+    ranks: Any = None  # of a run on several machines
     history: History = field(default_factory=History)
     nit: int = 0
     restarts: int = 0
@@ -105,12 +106,13 @@ class Run:
     reference_f: float = math.inf
 
     def __post_init__(self) -> None:
-        self._started = time.perf_counter()
+        self._clock: Callable[[], float] = self.ranks.clock if self.ranks else time.perf_counter
+        self._started = self._clock()
         self._completed: tuple[Any, dict[str, Any], int] | None = None
 
     @property
     def seconds(self) -> float:
-        return self.seconds_before + time.perf_counter() - self._started
+        return self.seconds_before + self._clock() - self._started
 
     # -- the loop --------------------------------------------------------------------------
 
@@ -329,6 +331,8 @@ class Run:
         """An exception propagates with the best point as ``error.partial_result``."""
         if self.best is None:
             return
+        if self.ranks is not None and not self.ranks.raised_everywhere(error):
+            return  # packaging would wait for ranks that are not coming
         status = Status.STOPPED_BY_CALLBACK
         reason = Reason(status, f"interrupted by {type(error).__name__} in iteration {self.nit}")
         error.partial_result = self._package(self.best, reason)  # type: ignore[attr-defined]

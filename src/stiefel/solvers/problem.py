@@ -27,6 +27,12 @@ class Objective(Protocol):
         """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where it is held already."""
         ...
 
+    def projected(
+        self, geometry: Any, X: Array, value: float | None = None
+    ) -> tuple[float, Array, Any]:
+        """(f, gradient as a cotangent, aux) at X; across ranks both travel in one message."""
+        ...
+
 
 class Local(NamedTuple):
     """f near a point Y: value, gradient, and the ray along which the solver looks."""
@@ -65,8 +71,7 @@ class Problem:
     def local_and_aux(self, Y: Array, value: float | None = None) -> tuple[Local, Any]:
         """The same, with what the user's function returned for the preconditioner."""
         geometry = self.geometry
-        f, gradient, aux = self.objective.value_and_gradient(Y, value)
-        G = geometry.project(Y, gradient)
+        f, G, aux = self.objective.projected(geometry, Y, value)
         if self.precond is not None:
             norm = math.sqrt(max(geometry.inner(Y, G, G), 0.0)) if math.isfinite(f) else math.nan
             W = self.preconditioned(Y, G, aux)
