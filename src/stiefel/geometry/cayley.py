@@ -1,11 +1,15 @@
 """The Cayley retraction as a ray, its inverse, and extrapolation between two points.
 
-Section 2.1, eq. (R1), and Section 4.2 of the paper.  With W a cotangent at X, U = [W/2, X] and
-Z = [X, −W/2],
+Section 2.1, eq. (R1), and Section 4.2 of the paper.  With W a cotangent at X,
 
-    R(X, φ(tW)) = (I − tΩ/2)⁻¹ (I + tΩ/2) X = X + 2U(I − ZᴴU)⁻¹ZᴴX,    Ω = W Xᴴ − X Wᴴ
+    R(X, φ(tW)) = (I − tΩ/2)⁻¹ (I + tΩ/2) X,    Ω = W Xᴴ − X Wᴴ
 
-(the paper prints W Xᵀ − Xᵀ W, whose shapes do not match).
+(the paper prints W Xᵀ − Xᵀ W, whose shapes do not match).  With Z = [X, tW/2] and its Gram matrix
+E = ZᴴZ, tΩ/2 = Z J Zᴴ where J = [0 −I; I 0], and f(Z J Zᴴ) Z = Z f(J E): the point is Z C with
+
+    C = (I − JE)⁻¹ (I + JE) [I; 0],
+
+which is eq. (R1) with 2k×2k matrices in the order of Z.
 
 In floating point: the Gram matrices XᴴX, XᴴW and WᴴW are always the measured ones.  The algebra
 invites XᴴX = I, which would halve the small solve; together with momentum that is exponentially
@@ -41,9 +45,10 @@ def point(k: Kernels, X: Array, W: Array, grams: Grams, t: Array | float) -> Arr
     """R(X, φ(tW)); one 2k×2k solve and one tall update, 4nk² + O(k³)."""
     if X.shape[-1] == 1:
         return vector.point(k, X, W, grams, t)
-    P, Q = _coefficients(k, grams, t)
-    P, Q = _orthonormalised(k, grams, P, Q)
-    return k.combine(X, P, W, Q)
+    h, size = 0.5 * t, X.shape[-1]
+    E = _gram(k, grams.XX, h * grams.XW, (h * h) * grams.WW)
+    C = _orthonormalised(k, E, _cayley(k, E))
+    return k.combine(X, C[..., :size, :], W, h * C[..., size:, :])
 
 
 def lift(k: Kernels, X: Array, Y: Array) -> Array:
@@ -65,37 +70,30 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: Array | float) -> Array:
         return vector.extrapolate(k, X, Y, tau)
     a, m, d = k.grams(X, Y)
     M = _twice_inverse(k, m)
-    mM = m @ M
-    s = k.hermitian(mM)  # V = Y M − X s
-    aS = a @ s
-    cross = k.adjoint(mM) @ s
-    XV = mM - aS
-    VV = k.adjoint(M) @ d @ M - cross - k.adjoint(cross) + s @ aS
-    P, Q = _coefficients(k, Grams(a, XV, VV), tau)  # X P + V Q = X (P − s Q) + Y (M Q)
-    P, Q = _orthonormalised(k, Grams(a, m, d), P - s @ Q, M @ Q)
-    return k.combine(X, P, Y, Q)
+    h, one, size = 0.5 * tau, k.eye(a), X.shape[-1]
+    # V = Y M − X s, so that [X, hV] = [X, Y] T.
+    T = k.block([[one + 0.0 * m, -h * k.hermitian(m @ M)], [0.0 * m, h * M]])
+    E = _gram(k, a, m, d)
+    C = _orthonormalised(k, E, T @ _cayley(k, k.adjoint(T) @ (E @ T)))
+    return k.combine(X, C[..., :size, :], Y, C[..., size:, :])
 
 
-def _coefficients(k: Kernels, grams: Grams, t: Array | float) -> tuple[Array, Array]:
-    """(P, Q) with R(X, φ(tW)) = X P + W Q; eq. (R1) with the measured Grams."""
-    a, b, c = grams
-    one = k.eye(a)
-    h = 0.5 * t
-    hb = h * b
-    hbH = k.adjoint(hb)
-    size = a.shape[-1]
-    left = k.block([[one - hb, -a], [(h * h) * c, one + hbH]])  # I − ZᴴU
-    S = k.solve(left, k.block([[a], [-hbH]]))
-    return one + 2.0 * S[..., size:, :], t * S[..., :size, :]
+def _gram(k: Kernels, a: Array, b: Array, c: Array) -> Array:
+    """[a b; bᴴ c]: the Gram matrix of two tall matrices side by side."""
+    return k.block([[a, b], [k.adjoint(b), c]])
 
 
-def _orthonormalised(k: Kernels, grams: Grams, P: Array, Q: Array) -> tuple[Array, Array]:
-    """One Newton–Schulz step on X P + W Q, done on its coefficients."""
-    a, b, c = grams
-    PbQ = k.adjoint(P) @ b @ Q
-    E = k.adjoint(P) @ a @ P + PbQ + k.adjoint(PbQ) + k.adjoint(Q) @ c @ Q
-    correction = 1.5 * k.eye(a) - 0.5 * E
-    return P @ correction, Q @ correction
+def _cayley(k: Kernels, E: Array) -> Array:
+    """C = (I − JE)⁻¹ (I + JE) [I; 0], one solve of size 2k."""
+    size = E.shape[-1] // 2
+    JE = k.block([[-E[..., size:, :]], [E[..., :size, :]]])
+    one = k.eye(E)
+    return k.solve(one - JE, one[:, :size] + JE[..., :, :size])
+
+
+def _orthonormalised(k: Kernels, E: Array, C: Array) -> Array:
+    """One Newton–Schulz step on Z C, done on its coefficients; E = ZᴴZ."""
+    return C @ (1.5 * k.eye(C) - 0.5 * (k.adjoint(C) @ (E @ C)))
 
 
 def _twice_inverse(k: Kernels, m: Array) -> Array:
@@ -110,7 +108,7 @@ class Ray:
     def __init__(self, kernels: Kernels, X: Array, W: Array) -> None:
         self._kernels = kernels
         self._X, self._W = X, W
-        self._grams, self._squared_norm = kernels.call(_prepare, X, W)
+        self._grams, self._squared_norm, self._squared_defect = kernels.call(_prepare, X, W)
 
     @property
     def squared_norm(self) -> float:
@@ -120,10 +118,7 @@ class Ray:
     @property
     def defect(self) -> float:
         """‖XᴴX − I‖_F, of the whole stack, from the Gram matrix at hand."""
-        E = self._grams.XX - (1.0 if self._X.shape[-1] == 1 else self._kernels.eye(self._grams.XX))
-        if not hasattr(E, "shape"):
-            return abs(E)
-        return math.sqrt(float(self._kernels.squared_frobenius(E)))
+        return math.sqrt(float(self._squared_defect))
 
     def __call__(self, t: float) -> Any:
         return self._kernels.call(point, self._X, self._W, self._grams, t)
@@ -137,9 +132,10 @@ class Ray:
         return self._kernels.call(moving.transport, self._X, self._W, self._grams, t, V)
 
 
-def _prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array]:
+def _prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array, Array]:
     if X.shape[-1] == 1:
         grams = Grams(*k.column_grams(X, W))
-        return grams, k.sum_numbers(grams.WW + k.real_number(grams.XW * k.conj_number(grams.XW)))
+        a, b, c = grams
+        return grams, k.sum_numbers(c + b * k.conj_number(b)), k.sum_numbers((a - 1.0) ** 2)
     grams = Grams(*k.grams(X, W))
-    return grams, squared_norm(k, grams)
+    return grams, squared_norm(k, grams), k.squared_frobenius(grams.XX - k.eye(grams.XX))

@@ -174,7 +174,7 @@ class Kernels:
     def block(self, rows: Sequence[Sequence[Array]]) -> Array:
         """A matrix from its blocks."""
         xp = self.xp
-        return xp.concat([xp.concat(row, axis=-1) for row in rows], axis=-2)
+        return xp.concat([xp.concat(list(row), axis=-1) for row in rows], axis=-2)
 
     def expm(self, A: Array) -> Array:
         """The exponential of a small (stack of) A; by SciPy unless the library has its own."""

@@ -13,8 +13,11 @@ from stiefel.geometry.kernels import Array, Kernels
 
 
 class TorchKernels(Kernels):
+    """The array API's wrappers cost more than small operations do: PyTorch is called directly."""
+
     def __init__(self) -> None:
         super().__init__(xp)
+        self._eyes: dict[Any, Array] = {}
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with torch.no_grad():
@@ -26,8 +29,26 @@ class TorchKernels(Kernels):
     def conj(self, A: Array) -> Array:
         return A.conj()
 
+    def real(self, A: Array) -> Array:
+        return A.real if A.is_complex() else A
+
     def adjoint(self, A: Array) -> Array:
         return A.mH
+
+    def eye(self, like: Array) -> Array:
+        key = (like.shape[-1], like.dtype, like.device)
+        if key not in self._eyes:
+            self._eyes[key] = torch.eye(key[0], dtype=key[1], device=key[2])
+        return self._eyes[key]
+
+    def solve(self, A: Array, B: Array) -> Array:
+        return torch.linalg.solve(A, B)
+
+    def block(self, rows: Any) -> Array:
+        return torch.cat([torch.cat(row, -1) if len(row) > 1 else row[0] for row in rows], -2)
+
+    def squared_frobenius(self, A: Array) -> Array:
+        return self._dot(A, A)
 
     def trace(self, A: Array) -> Array:
         return self.real(torch.diagonal(A, dim1=-2, dim2=-1)).sum()
@@ -37,7 +58,7 @@ class TorchKernels(Kernels):
 
     def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
         if X.ndim == 2:
-            return torch.addmm(X @ P, U, Q)
+            return (X @ P).addmm_(U, Q)
         return X @ P + U @ Q
 
     def subtract(self, G: Array, X: Array, S: Array) -> Array:
