@@ -7,7 +7,7 @@ import stiefel
 from stiefel.geometry import Stiefel
 from stiefel.objectives import Brockett
 
-METHODS = ("lbfgs",)
+METHODS = ("lbfgs", "cg", "trust-region")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -9,7 +9,13 @@ from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
 from .minimize import minimize
 from .points import extrapolate, interpolate, nearest, random_point
-from .solvers import LBFGS, AcceleratedGradient, GradientDescent
+from .solvers import (
+    LBFGS,
+    AcceleratedGradient,
+    ConjugateGradient,
+    GradientDescent,
+    TrustRegion,
+)
 from .solvers.result import Result, Status
 from .solvers.stopping import MaxIterations, MaxSeconds, RelativeGradient
 
@@ -18,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LBFGS",
     "AcceleratedGradient",
+    "ConjugateGradient",
     "Euclidean",
     "GradientDescent",
     "Grassmann",
@@ -29,6 +36,7 @@ __all__ = [
     "Sphere",
     "Status",
     "Stiefel",
+    "TrustRegion",
     "check_gradient",
     "extrapolate",
     "interpolate",

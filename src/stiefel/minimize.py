@@ -87,11 +87,12 @@ def minimize(
         `Stiefel()` by default; an instance, or a structure of instances like x0.
     method
         A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
-        "gradient-descent", "lbfgs".
+        "gradient-descent", "lbfgs", "cg", "trust-region".
     options
         Parameters of the named method, as a dict.
     hessp
-        ``hessp(X, V)``, the Euclidean Hessian times V, for the methods that use it.
+        ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
+        objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
     precond
         ``precond(X, G[, aux])``, an approximate inverse Hessian times the gradient.
     rtol, gtol
@@ -143,7 +144,7 @@ def minimize(
     X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
     with together(ranks):
         objective = _objective(
-            fun, jac, tree, X, math.inf if maxfun is None else maxfun, ranks, value, leaves
+            fun, jac, tree, X, math.inf if maxfun is None else maxfun, hessp, ranks, value, leaves
         )
         rule = _rule(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
         preconditioner = guarded(ranks, _preconditioner(precond, objective))
@@ -167,14 +168,15 @@ def minimize(
         preconditioner,
         None if fnoise is None else fnoise * objective.scale,
         geometry.eps(X),
-        guarded(ranks, hessp),
+        guarded(ranks, objective.hessian_product),
     )
     line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
     stop_flag = shared_callback(ranks, callback)
     run = Run(problem, solver, rule, objective, stop_flag, line, saver, ranks)
     if saver is not None and saved is not None:
         saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
-        objective.rewind(saved.nfev, saved.njev, saved.scale)
+        nhev = int(saved.history.as_array()["nhev"][-1])
+        objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
         result = run.resume(saved)
     else:
         result = run.start(X)
@@ -233,14 +235,16 @@ def _objective(
     tree: Tree,
     X: Any,
     limit: float,
+    hessp: Any,
     ranks: Ranks | None,
     value: str,
     leaves: dict[str, tuple[Any, Any, bool]],
 ) -> CountedObjective:
     if ranks is None:
-        return CountedObjective(fun, jac, tree, X, limit)
+        return CountedObjective(fun, jac, tree, X, limit, hessp)
     copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
-    return RankObjective(fun, jac, tree, X, limit, ranks=ranks, value=value, replicated=copies)
+    shares: dict[str, Any] = {"ranks": ranks, "value": value, "replicated": copies}
+    return RankObjective(fun, jac, tree, X, limit, hessp, **shares)
 
 
 def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:

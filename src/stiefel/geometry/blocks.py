@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from stiefel.interop.arrays import to_numpy
+
 from . import transport as moving
 from .kernels import Array, Kernels
 
@@ -28,7 +30,7 @@ class Blocks:
     def block_dot(self, block: Array, C: Array) -> Any:
         """Re⟨block_i, C⟩ for all i, as NumPy doubles."""
         k = self._k(C)
-        return k.floats(k.call(moving.block_dot, block, C))
+        return np.asarray(to_numpy(k.call(moving.block_dot, block, C)), dtype=np.float64)
 
     def block_sum(self, block: Array, weights: np.ndarray[Any, Any]) -> Array:
         """Σ weights_i block_i."""

@@ -68,6 +68,10 @@ class Euclidean(Blocks):
 
     lower_index = coordinates = from_coordinates = raise_index
 
+    def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
+        """E, the Hessian times W."""
+        return E
+
     def ray(self, X: Array, W: Array) -> Line:
         return Line(X, W, self.inner(X, W, W))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import cayley
+from . import cayley, second_order
 from .kernels import Array, Kernels
 from .stiefel import Stiefel
 
@@ -28,6 +28,10 @@ class Grassmann(Stiefel):
     def from_coordinates(self, X: Array, C: Array) -> Array:
         """On horizontal cotangents φ is the identity: only the projection is left."""
         return self.project_direction(X, C)
+
+    def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
+        """The Riemannian Hessian times a horizontal W; ``E`` is the Euclidean one times W."""
+        return self._k(X).call(second_order.grassmann_hessian, X, gradient, W, E)
 
     def align(self, X: Array, Y: Array) -> Array:
         """The basis YQ of span Y that is nearest to the basis X."""

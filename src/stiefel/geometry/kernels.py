@@ -228,10 +228,6 @@ class Kernels:
         """A NumPy array brought to the library, dtype and device of ``like``."""
         return self.xp.asarray(values, dtype=like.dtype, device=self.device(like))
 
-    def floats(self, A: Array) -> np.ndarray[Any, Any]:
-        """A small array as NumPy doubles, for decisions."""
-        return np.asarray(A, dtype=np.float64)
-
     def finite(self, A: Array) -> bool:
         return bool(self.xp.all(self.xp.isfinite(A)))
 

@@ -66,6 +66,9 @@ class Product:
     def from_coordinates(self, X: Leaves, C: Leaves) -> Leaves:
         return self._map("from_coordinates", X, C)
 
+    def hessian(self, X: Leaves, gradient: Leaves, W: Leaves, E: Leaves) -> Leaves:
+        return self._map("hessian", X, gradient, W, E)
+
     def block(self, X: Leaves, rows: int) -> Leaves:
         return tuple(m.block(x, rows) for m, x in zip(self.factors, X, strict=True))
 

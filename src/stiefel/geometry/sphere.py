@@ -45,6 +45,7 @@ class Sphere(Stiefel):
     pair = _on_columns(Stiefel.pair)
     coordinates = _on_columns(Stiefel.coordinates)
     from_coordinates = _on_columns(Stiefel.from_coordinates)
+    hessian = _on_columns(Stiefel.hessian)
     lift = _on_columns(Stiefel.lift)
     extrapolate = _on_columns(Stiefel.extrapolate)
     geodesic = _on_columns(Stiefel.geodesic)

@@ -16,7 +16,7 @@ import numpy as np
 
 from stiefel.interop.arrays import kernels_for
 
-from . import cayley, checks
+from . import cayley, checks, second_order
 from . import transport as moving
 from .blocks import Blocks
 from .geodesic import geodesic_point
@@ -109,6 +109,13 @@ class Stiefel(Blocks):
     def from_coordinates(self, X: Array, C: Array) -> Array:
         """The cotangent at X nearest to the one with coordinates C; 4nk²."""
         return self._k(X).call(moving.from_coordinates, X, C)
+
+    def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
+        """The Riemannian Hessian times a cotangent W, a cotangent; 16nk².
+
+        ``gradient`` is the Euclidean gradient at X, E the Euclidean Hessian times φ(W).
+        """
+        return self._k(X).call(second_order.stiefel_hessian, X, gradient, W, E)
 
     # -- moving ----------------------------------------------------------------------------
 

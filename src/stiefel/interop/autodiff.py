@@ -20,6 +20,13 @@ def differentiate(fun: Callable[[Any], Any], library: str, tree: Tree) -> Differ
     return _torch(fun, tree) if library == "torch" else _jax(fun)
 
 
+def differentiate_twice(
+    fun: Callable[[Any], Any], library: str, tree: Tree
+) -> Callable[[Any, Any], Any]:
+    """(X, V) ↦ ∇²f(X)[V]: the gradient of Re⟨∇f(X), V⟩, or forward over reverse in JAX."""
+    return _torch_twice(fun, tree) if library == "torch" else _jax_twice(fun)
+
+
 def _check_scalar(value: Any) -> None:
     if isinstance(value, tuple):
         raise TypeError(
@@ -76,3 +83,39 @@ def _jax(fun: Callable[[Any], Any]) -> Differentiated:
         return f, jax.tree_util.tree_map(jnp.conj, gradient), None
 
     return checked, pair
+
+
+def _torch_twice(fun: Callable[[Any], Any], tree: Tree) -> Callable[[Any, Any], Any]:
+    import torch
+
+    def leaves_of(X: Any) -> tuple[Any, ...]:
+        return (X,) if tree.is_leaf else tree.flatten(X)
+
+    def product(X: Any, V: Any) -> Any:
+        tracked = tuple(leaf.detach().requires_grad_(True) for leaf in leaves_of(X))
+        with torch.enable_grad():
+            f = fun(tracked[0] if tree.is_leaf else tree.unflatten(tracked))
+            gradients = torch.autograd.grad(f, tracked, create_graph=True, allow_unused=True)
+            parts = [
+                torch.sum((g.conj() * v).real)
+                for g, v in zip(gradients, leaves_of(V), strict=True)
+                if g is not None and g.requires_grad  # a constant gradient has none of its own
+            ]
+        zeros = tuple(map(torch.zeros_like, tracked))
+        if not parts:
+            return zeros[0] if tree.is_leaf else tree.unflatten(zeros)
+        found = torch.autograd.grad(torch.stack(parts).sum(), tracked, allow_unused=True)
+        products = tuple(z if h is None else h for h, z in zip(found, zeros, strict=True))
+        return products[0] if tree.is_leaf else tree.unflatten(products)
+
+    return product
+
+
+def _jax_twice(fun: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    import jax
+    import jax.numpy as jnp
+
+    def gradient(X: Any) -> Any:
+        return jax.tree_util.tree_map(jnp.conj, jax.grad(fun)(X))
+
+    return lambda X, V: jax.jvp(gradient, (X,), (V,))[1]

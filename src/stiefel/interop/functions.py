@@ -39,14 +39,16 @@ class CountedObjective:
         tree: Tree,
         x0: Any,
         max_evaluations: float = math.inf,
+        hessp: Callable[[Any, Any], Any] | None = None,
     ) -> None:
-        self.nfev = self.njev = 0
+        self.nfev = self.njev = self.nhev = 0
         self.scale = 1.0  # a power of two; see `calibrate`
         self._limit = max_evaluations
         self._tree = tree
         self._leaves = x0 if isinstance(x0, tuple) else (x0,)
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
         self._value, self._pair, self._jac = _adapt(fun, jac, self._leaves[0], tree)
+        self._hessp = _adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
 
     def user_point(self, X: Any) -> Any:
         """X in the structure of x0."""
@@ -102,6 +104,20 @@ class CountedObjective:
         assert self._jac is not None
         return self._gradient(self._jac(self.user_point(X)))
 
+    @property
+    def hessian_product(self) -> Callable[[Any, Any], Any] | None:
+        """(X, V) ↦ ∇²f(X)[V], the Euclidean Hessian's product; None if nobody offers one."""
+        return None if self._hessp is None else self._hessian_product
+
+    def _hessian_product(self, X: Any, V: Any) -> Any:
+        assert self._hessp is not None
+        self.nhev += 1
+        product = self._hessp(self.user_point(X), self.user_point(V))
+        HV = self.solver_point(product, X, "the product of hessp")
+        if self.scale == 1.0:
+            return HV
+        return tuple(self.scale * h for h in HV) if isinstance(HV, tuple) else self.scale * HV
+
     def calibrate(self, X: Any) -> None:
         """Evaluate at X once; scale extreme functions by a power of two, which rounds nothing.
 
@@ -116,9 +132,10 @@ class CountedObjective:
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self._held = (X, (f, G, aux))
 
-    def rewind(self, nfev: int, njev: int, scale: float) -> None:
+    def rewind(self, nfev: int, njev: int, scale: float, nhev: int = 0) -> None:
         """Counts and scale of a saved run."""
         self.nfev, self.njev, self.scale, self._held = nfev, njev, scale, None
+        self.nhev = nhev
 
     def _count(self, *, value: bool, gradient: bool) -> None:
         if value and self.nfev >= self._limit:
@@ -164,6 +181,23 @@ def _adapt(
         value, pair = differentiate(fun, library(leaf), tree)
         return value, pair, None
     return None, lambda X: _as_pair(fun(X), fun), None
+
+
+def _adapt_hessian(
+    fun: Any, jac: Any, hessp: Any, leaf: Array, tree: Tree
+) -> Callable[[Any, Any], Any] | None:
+    """The user's ``hessp``, the objective's own, autodiff's, or None."""
+    if hessp is not None and not callable(hessp):
+        raise TypeError(f"hessp is {describe(hessp)}; expected a function of (X, V)")
+    hessp = hessp or getattr(fun, "hessp", None)
+    if hessp is not None:
+        return hessp
+    given = jac is not None or hasattr(fun, "value_and_gradient")
+    if given or library(leaf) not in ("torch", "jax"):
+        return None
+    from .autodiff import differentiate_twice
+
+    return differentiate_twice(fun, library(leaf), tree)
 
 
 def _as_pair(returned: Any, fun: Any) -> Pair:

@@ -72,6 +72,3 @@ class TorchKernels(Kernels):
         if int(info) != 0:
             raise np.linalg.LinAlgError("M is not positive definite")
         return L, lambda L, G: torch.cholesky_solve(G, L)
-
-    def floats(self, A: Array) -> Any:
-        return A.detach().cpu().numpy().astype("float64")

@@ -3,8 +3,10 @@
 from typing import Any
 
 from .accelerated import AcceleratedGradient
+from .conjugate_gradient import ConjugateGradient
 from .gradient_descent import GradientDescent
 from .lbfgs import LBFGS
+from .trust_region import TrustRegion
 
 METHODS: dict[str, Any] = {
     "auto": AcceleratedGradient(),
@@ -12,6 +14,15 @@ METHODS: dict[str, Any] = {
     "accelerated-gradient-restart": AcceleratedGradient(restart="gradient"),
     "gradient-descent": GradientDescent(),
     "lbfgs": LBFGS(),
+    "cg": ConjugateGradient(),
+    "trust-region": TrustRegion(),
 }
 
-__all__ = ["LBFGS", "METHODS", "AcceleratedGradient", "GradientDescent"]
+__all__ = [
+    "LBFGS",
+    "METHODS",
+    "AcceleratedGradient",
+    "ConjugateGradient",
+    "GradientDescent",
+    "TrustRegion",
+]

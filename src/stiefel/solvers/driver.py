@@ -211,6 +211,7 @@ class Run:
                 self.seconds,
                 state.restarted,
                 local.ray.defect,
+                self.objective.nhev,
             )
         )
         self._keep_best(state)
@@ -318,6 +319,7 @@ class Run:
             nit=self.nit,
             nfev=objective.nfev,
             njev=objective.njev,
+            nhev=objective.nhev,
             restarts=self.restarts,
             restorations=self.restorations,
             success=reason.status is Status.CONVERGED,

@@ -19,6 +19,7 @@ class Record(NamedTuple):
     seconds: float
     restart: bool
     defect: float  # ‖XᴴX − I‖_F
+    nhev: int = 0
 
 
 DTYPE = np.dtype(
@@ -32,12 +33,13 @@ DTYPE = np.dtype(
         ("seconds", "f8"),
         ("restart", "?"),
         ("defect", "f8"),
+        ("nhev", "i8"),
     ]
 )
 
 
 class History:
-    """A growing table of `Record`s: 65 bytes an iteration."""
+    """A growing table of `Record`s: 73 bytes an iteration."""
 
     def __init__(self, rows: np.ndarray[Any, Any] | None = None) -> None:
         self._rows = np.zeros(64, DTYPE) if rows is None else rows.copy()

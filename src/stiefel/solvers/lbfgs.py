@@ -27,7 +27,7 @@ import scipy.linalg
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Local, Problem
 from .result import Status
-from .wolfe import Found, Start, Wolfe
+from .wolfe import Found, Start, Wolfe, step_failure
 
 Array = Any
 
@@ -174,9 +174,7 @@ class LBFGS:
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the memory and try the gradient, or give up."""
         if s.memory.pairs == 0:
-            predicted = abs(s.slope) * self.initial_length / max(s.local.norm, 1e-300)
-            limit = s.blind or predicted <= problem.noise(s.local.f)
-            return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
+            return s._replace(failure=step_failure(problem, s, self.initial_length))
         geometry = problem.geometry
         D = geometry.combine(-1.0, s.local.W, 0.0, s.local.W)
         memory = self._empty(geometry, s.x)

@@ -70,18 +70,22 @@ class Problem:
 
     def local_and_aux(self, Y: Array, value: float | None = None) -> tuple[Local, Any]:
         """The same, with what the user's function returned for the preconditioner."""
+        f, G, aux = self.objective.projected(self.geometry, Y, value)
+        return self.assemble(Y, f, G, aux), aux
+
+    def assemble(self, Y: Array, f: float, G: Array, aux: Any) -> Local:
+        """`Local` from a value and a gradient, a cotangent, that are held already."""
         geometry = self.geometry
-        f, G, aux = self.objective.projected(geometry, Y, value)
         if self.precond is not None:
             norm = math.sqrt(max(geometry.inner(Y, G, G), 0.0)) if math.isfinite(f) else math.nan
             W = self.preconditioned(Y, G, aux)
             slope = geometry.inner(Y, G, W)
             if slope > 0:
-                return Local(f, G, norm, W, slope, geometry.ray(Y, W)), aux
+                return Local(f, G, norm, W, slope, geometry.ray(Y, W))
             # Not a descent direction: fall back on the gradient.
         ray = geometry.ray(Y, G)
         slope = ray.squared_norm
-        return Local(f, G, math.sqrt(slope), G, slope, ray), aux
+        return Local(f, G, math.sqrt(slope), G, slope, ray)
 
     def preconditioned(self, Y: Array, G: Array, aux: Any) -> Array:
         """The preconditioner's image of a cotangent G at Y, a cotangent again."""

@@ -34,6 +34,7 @@ class Result(OptimizeResult):  # type: ignore[misc]
     gradient_norm : ‖grad‖_g* at ``x``, the number that was tested against the tolerance.
     feasibility : ‖XᴴX − I‖_F at ``x`` (the largest one, for several matrices).
     nit, nfev, njev : iterations; values and gradients computed by the user's function.
+    nhev : products with the Hessian, by ``hessp`` or autodiff.
     restarts : how often the momentum was dropped.
     restorations : how often the point was brought back onto the manifold.
     success, status, message : whether the tolerance is met at ``x``, why the run ended, in words.

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from .line_search import MARGIN, PLAUSIBLE_NOISE
 from .problem import Local, Problem
+from .result import Status
 
 Array = Any
 
@@ -87,6 +88,13 @@ class Wolfe:
             if not search.low.t < t < math.inf:
                 break
         return search.found(search.low) if search.low.X is not None else None
+
+
+def step_failure(problem: Problem, s: Any, length: float) -> Status:
+    """Why no step was found along −W: rounding hides it, or f contradicts its gradient."""
+    predicted = s.local.slope * length / max(s.local.norm, math.ulp(0.0))
+    limit = s.blind or predicted <= max(s.noise, problem.noise(s.local.f))
+    return Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND
 
 
 class _Search:

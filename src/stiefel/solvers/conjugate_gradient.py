@@ -1,0 +1,161 @@
+"""Nonlinear conjugate gradients on a manifold.
+
+    X_{t+1} = R(X_t, φ(α_t D_t)),   D_{t+1} = −W_{t+1} + β_t T(D_t)
+
+with α_t from the Wolfe search, T the isometric transport along the step and W the gradient, or the
+preconditioned one.  With y = ∇f_{t+1} − T(∇f_t), z = W_{t+1} − T(W_t), d = T(D_t), all cotangents
+at X_{t+1}:
+
+    hager-zhang       β = max(⟨z, ∇f⟩/⟨d, y⟩ − 2 ⟨y, z⟩⟨d, ∇f⟩/⟨d, y⟩²,  η ⟨D_t, ∇f_t⟩/‖D_t‖²)
+    polak-ribiere     β = max(⟨z, ∇f⟩/⟨∇f_t, W_t⟩, 0)
+    hestenes-stiefel  β = max(⟨z, ∇f⟩/⟨d, y⟩, 0)
+    dai-yuan          β = ⟨∇f, W⟩/⟨d, y⟩
+
+A direction that does not descend is replaced by −W.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from .parameters import check_choice, check_open_interval, check_positive
+from .problem import Local, Problem
+from .result import Status
+from .wolfe import Found, Start, Wolfe, step_failure
+
+Array = Any
+
+RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
+LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
+ETA = 0.4  # Hager and Zhang's bound on negative β
+
+
+class State(NamedTuple):
+    x: Array
+    local: Local
+    D: Array  # the search direction, a cotangent at x
+    slope: float  # ⟨∇f, D⟩
+    first: float  # the first step to try along D; 0 where nothing is known
+    gamma: float = 0.0  # length of the last step in units of its gradient
+    k: int = 0  # steps since the last restart
+    restarted: bool = False
+    noise: float = 0.0
+    blind: bool = False
+    failure: Status | None = None
+
+
+class Products(NamedTuple):
+    """Inner products at X_{t+1} from which every rule is computed."""
+
+    zg: float  # ⟨z, ∇f_{t+1}⟩
+    yz: float
+    dg: float  # ⟨d, ∇f_{t+1}⟩
+    dy: float
+    slope: float  # ⟨D_t, ∇f_t⟩ < 0
+    dd: float  # ‖D_t‖²
+    old: float  # ⟨∇f_t, W_t⟩
+    new: float  # ⟨∇f_{t+1}, W_{t+1}⟩
+
+
+@dataclass(frozen=True)
+class ConjugateGradient:
+    """Riemannian conjugate gradients with a Wolfe search.
+
+    Parameters
+    ----------
+    rule : "hager-zhang", "polak-ribiere", "hestenes-stiefel" or "dai-yuan".
+    sufficient_decrease, curvature : c₁ and c₂ of the Wolfe conditions.
+    initial_length : length of the first step tried, ‖αD‖_g*.
+    """
+
+    rule: str = "hager-zhang"
+    sufficient_decrease: float = 1e-4  # c₁
+    curvature: float = 0.4  # c₂
+    initial_length: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_choice(self, "rule", RULES)
+        check_positive(self, "initial_length")
+        check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
+        check_open_interval(self, "curvature", self.sufficient_decrease, 1.0)
+
+    def init(self, problem: Problem, x: Array) -> State:
+        local = problem.local(x)
+        return State(x, local, _negative(problem, local.W), -local.slope, 0.0)
+
+    def step(self, problem: Problem, s: State) -> State:
+        ray = problem.geometry.ray(s.x, s.D)
+        length = math.sqrt(ray.squared_norm)
+        first = s.first or self.initial_length / length
+        found = self._search(problem, Start(s.local.f, s.slope, ray, s.noise), first)
+        if found is None:
+            return self._recover(problem, s)
+        new = self._arrive(problem, s, found, ray)
+        return new._replace(
+            gamma=found.t * length / s.local.norm,
+            noise=found.noise,
+            blind=not found.readable,
+        )
+
+    @cached_property
+    def _search(self) -> Wolfe:
+        return Wolfe(self.sufficient_decrease, self.curvature)
+
+    def _arrive(self, problem: Problem, s: State, found: Found, ray: Any) -> State:
+        geometry, x, local = problem.geometry, found.X, found.local
+        d = ray.transport(found.t, s.D)
+        products = self._products(problem, s, found, ray, d)
+        beta = self._beta(products)
+        D = geometry.combine(-1.0, local.W, beta, d)
+        slope = beta * products.dg - local.slope
+        k, restarted = s.k + 1, False
+        size = local.norm * geometry.norm(x, D) if math.isfinite(beta) else math.inf
+        if not slope < -LEAST_COSINE * size:
+            D, slope, k, restarted = _negative(problem, local.W), -local.slope, 0, True
+        # A quadratic has its minimum along D where the last one would have had it.
+        first = found.t * s.slope / slope
+        return State(x, local, D, slope, first, k=k, restarted=restarted)
+
+    def _products(self, problem: Problem, s: State, found: Found, ray: Any, d: Array) -> Products:
+        geometry, x, local = problem.geometry, found.X, found.local
+        y = geometry.combine(1.0, local.G, -1.0, ray.transport(found.t, s.local.G))
+        z = y
+        if problem.precond is not None:
+            z = geometry.combine(1.0, local.W, -1.0, ray.transport(found.t, s.local.W))
+        dg = geometry.inner(x, d, local.G)
+        return Products(
+            geometry.inner(x, z, local.G),
+            geometry.inner(x, y, z),
+            dg,
+            dg - s.slope,  # T is an isometry
+            s.slope,
+            ray.squared_norm,
+            s.local.slope,
+            local.slope,
+        )
+
+    def _beta(self, p: Products) -> float:
+        if self.rule == "polak-ribiere":
+            return max(p.zg / p.old, 0.0)
+        if not p.dy > 0:  # only steps that were not accepted for their curvature
+            return 0.0
+        if self.rule == "hestenes-stiefel":
+            return max(p.zg / p.dy, 0.0)
+        if self.rule == "dai-yuan":
+            return p.new / p.dy
+        beta = p.zg / p.dy - 2.0 * (p.yz / p.dy) * (p.dg / p.dy)
+        return max(beta, ETA * p.slope / p.dd)
+
+    def _recover(self, problem: Problem, s: State) -> State:
+        """No step was found: try the gradient, or give up."""
+        if s.k == 0:
+            return s._replace(failure=step_failure(problem, s, self.initial_length))
+        D = _negative(problem, s.local.W)
+        return s._replace(D=D, slope=-s.local.slope, first=0.0, k=0, restarted=True)
+
+
+def _negative(problem: Problem, W: Array) -> Array:
+    return problem.geometry.combine(-1.0, W, 0.0, W)

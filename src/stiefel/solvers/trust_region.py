@@ -1,0 +1,154 @@
+"""Newton's method in a trust region, each step by truncated conjugate gradients.
+
+    minimise m(W) = f + ⟨∇f, W⟩ + ½⟨W, HW⟩  over cotangents with ‖W‖ ≤ Δ   (Steihaug and Toint)
+    X_{t+1} = R(X_t, φ(W)) if f fell by at least ρ' of what m predicts, else X_t
+    Δ ← Δ/4 if the model was poor, 2Δ if it was good and W reached the boundary.
+
+H is the Riemannian Hessian (`stiefel.geometry.second_order`), whose Euclidean part comes from
+``hessp``, from autodiff, or from differences of gradients along the ray of W.  The inner iteration
+ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇f‖: superlinear at last, and without
+units.  Beneath the noise of f the ratio says nothing, and a step must make the gradient smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .line_search import MARGIN
+from .parameters import check_open_interval, check_positive
+from .problem import Local, Problem
+from .result import Status
+from .steihaug import Step, truncated_cg
+
+Array = Any
+
+POOR, GOOD = 0.25, 0.75  # of the predicted decrease
+SHORTEST = 1e-3  # of a step that rounding allows: a trust region this small has failed
+BLIND_REJECTIONS = 3
+
+
+class State(NamedTuple):
+    x: Array
+    local: Local
+    gradient: Array  # Euclidean, which the curvature of the manifold needs
+    radius: float  # Δ
+    reference: float  # ‖∇f₀‖
+    gamma: float = 0.0  # length of the last step
+    k: int = 0  # steps accepted since the last rejection
+    rejections: int = 0  # since the last accepted step
+    restarted: bool = False  # the last step was rejected
+    blind: bool = False
+    failure: Status | None = None
+
+
+@dataclass(frozen=True)
+class TrustRegion:
+    """Riemannian trust-region Newton method.
+
+    Parameters
+    ----------
+    initial_radius : Δ₀, a length in the metric g*.
+    least_ratio : ρ', the part of the predicted decrease that a step must bring.
+    residual_factor, residual_exponent : κ and θ of the inner stopping test.
+    """
+
+    initial_radius: float = 1.0  # Δ₀
+    least_ratio: float = 0.1  # ρ'
+    residual_factor: float = 0.1  # κ
+    residual_exponent: float = 1.0  # θ
+
+    def __post_init__(self) -> None:
+        check_positive(self, "initial_radius")
+        check_positive(self, "residual_exponent")
+        check_open_interval(self, "least_ratio", 0.0, POOR)
+        check_open_interval(self, "residual_factor", 0.0, 1.0)
+
+    def init(self, problem: Problem, x: Array) -> State:
+        local, gradient = _evaluate(problem, x)
+        return State(x, local, gradient, self.initial_radius, local.norm)
+
+    def step(self, problem: Problem, s: State) -> State:
+        step = self._model_step(problem, s)
+        x = problem.geometry.ray(s.x, step.W)(1.0)
+        local, gradient = _evaluate(problem, x)
+        # Rounding of f added to both sides: ρ tends to 1 where neither decrease can be seen.
+        noise = MARGIN * problem.noise(s.local.f)
+        blind = step.decrease <= noise
+        ratio = (
+            (s.local.f - local.f + noise) / (step.decrease + noise) if local.finite else -math.inf
+        )
+        if blind and local.norm >= s.local.norm:
+            ratio = -math.inf
+        radius = self._radius(s.radius, step, ratio)
+        if not ratio > self.least_ratio:
+            return self._reject(problem, s, radius, blind)
+        length = math.sqrt(step.squared_length)
+        return State(x, local, gradient, radius, s.reference, length, s.k + 1, blind=blind)
+
+    def _radius(self, radius: float, step: Step, ratio: float) -> float:
+        if not ratio >= POOR:
+            return 0.25 * min(radius, math.sqrt(step.squared_length))
+        if ratio > GOOD and step.on_boundary:
+            return 2.0 * radius
+        return radius
+
+    def _reject(self, problem: Problem, s: State, radius: float, blind: bool) -> State:
+        rejections = s.rejections + 1
+        failure = None
+        if blind and rejections >= BLIND_REJECTIONS:
+            failure = Status.ROUNDING_LIMIT
+        elif radius * s.local.norm < SHORTEST * problem.noise(s.local.f):
+            failure = Status.STEP_NOT_FOUND
+        kept = s._replace(radius=radius, k=0, rejections=rejections, restarted=True)
+        return kept._replace(blind=blind, failure=failure)
+
+    def _model_step(self, problem: Problem, s: State) -> Step:
+        relative = s.local.norm / s.reference if s.reference else 1.0
+        factor = min(self.residual_factor, relative**self.residual_exponent)
+        precondition = None
+        if problem.precond is not None:
+            precondition = lambda R: problem.preconditioned(s.x, R, None)  # noqa: E731
+        return truncated_cg(
+            problem.geometry,
+            s.x,
+            s.local.G,
+            hessian_of(problem, s.x, s.gradient),
+            s.radius,
+            factor * s.local.norm,
+            precondition,
+        )
+
+
+def _evaluate(problem: Problem, x: Array) -> tuple[Local, Array]:
+    """f near x, and the Euclidean gradient that `Local` drops."""
+    f, gradient, aux = problem.objective.value_and_gradient(x)
+    return problem.assemble(x, f, problem.geometry.project(x, gradient), aux), gradient
+
+
+def hessian_of(problem: Problem, x: Array, gradient: Array) -> Callable[[Array], Array]:
+    """W ↦ HW at x, from Hessian products where there are any, else from gradients."""
+    geometry = problem.geometry
+
+    def product(W: Array) -> Array:
+        E = _by_differences(problem, x, gradient, W)
+        return geometry.hessian(x, gradient, W, E)
+
+    def exact(W: Array) -> Array:
+        assert problem.hessp is not None
+        E = problem.hessp(x, geometry.raise_index(x, W))
+        return geometry.hessian(x, gradient, W, E)
+
+    return product if problem.hessp is None else exact
+
+
+def _by_differences(problem: Problem, x: Array, gradient: Array, W: Array) -> Array:
+    """(∇f(X(h)) − ∇f(X))/h along the ray: points stay feasible, the error is O(√eps)."""
+    geometry = problem.geometry
+    ray = geometry.ray(x, W)
+    size = max(1.0, math.sqrt(geometry.dot(x, x)))
+    h = math.sqrt(problem.eps) * size / math.sqrt(ray.squared_norm)
+    _, there, _ = problem.objective.value_and_gradient(ray(h))
+    return geometry.combine(1.0 / h, there, -1.0 / h, gradient)
