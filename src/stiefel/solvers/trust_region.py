@@ -6,8 +6,8 @@
 
 H is the Riemannian Hessian (`stiefel.geometry.second_order`), whose Euclidean part comes from
 ``hessp``, from autodiff, or from differences of gradients along the ray of W.  The inner iteration
-ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇f‖: superlinear at last, and without
-units.  Beneath the noise of f the ratio says nothing, and a step must make the gradient smaller.
+ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇f‖, without units; four digits a step
+are enough.  Beneath the noise of f the ratio says nothing, and a step must make the gradient smaller.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ Array = Any
 POOR, GOOD = 0.25, 0.75  # of the predicted decrease
 SHORTEST = 1e-3  # of a step that rounding allows: a trust region this small has failed
 BLIND_REJECTIONS = 3
+# A residual reduced further than this in one step is not worth its products, and beneath the
+# rounding of the gradient conjugate gradients find negative curvature that is not there.
+LEAST_FACTOR = 1e-4
 
 
 class State(NamedTuple):
@@ -107,7 +110,8 @@ class TrustRegion:
 
     def _model_step(self, problem: Problem, s: State) -> Step:
         relative = s.local.norm / s.reference if s.reference else 1.0
-        factor = min(self.residual_factor, relative**self.residual_exponent)
+        factor = min(self.residual_factor, max(relative**self.residual_exponent, LEAST_FACTOR))
+        rounding = problem.eps * math.sqrt(problem.geometry.dot(s.gradient, s.gradient))
         precondition = None
         if problem.precond is not None:
             precondition = lambda R: problem.preconditioned(s.x, R, None)  # noqa: E731
@@ -117,7 +121,7 @@ class TrustRegion:
             s.local.G,
             hessian_of(problem, s.x, s.gradient),
             s.radius,
-            factor * s.local.norm,
+            max(factor * s.local.norm, rounding),
             precondition,
         )
 
