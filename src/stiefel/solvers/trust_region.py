@@ -7,7 +7,8 @@
 H is the Riemannian Hessian (`stiefel.geometry.second_order`), whose Euclidean part comes from
 ``hessp``, from autodiff, or from differences of gradients along the ray of W.  The inner iteration
 ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇f‖, without units; four digits a step
-are enough.  Beneath the noise of f the ratio says nothing, and a step must make the gradient smaller.
+are enough.  Beneath the noise of f the ratio says nothing: there a step must make the gradient
+smaller.
 """
 
 from __future__ import annotations
