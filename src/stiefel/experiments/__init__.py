@@ -1,6 +1,6 @@
 """Every artefact of the paper as one function of a spec: records first, plots from records."""
 
-from .reproduce import Outcome, Request, reproduce
+from .pipeline import Outcome, Request, reproduce
 from .specs import ARTEFACTS, Run, plan
 
 __all__ = ["ARTEFACTS", "Outcome", "Request", "Run", "plan", "reproduce"]
