@@ -1,4 +1,4 @@
-"""From records to the data of a figure: mean log(iterations) against log κ, and a line through it."""
+"""From records to the data of a figure: mean log(iterations) against log κ, and a line."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from .pool import run_all
 from .records import Record
 from .specs import ARTEFACTS, Extent, Run, plan
 
-Progress = Callable[[Run, float, float], None]  # the run that ended, guessed seconds done and in all
+Progress = Callable[
+    [Run, float, float], None
+]  # the run that ended, guessed seconds done and in all
 
 
 @dataclass(frozen=True)

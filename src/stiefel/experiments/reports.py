@@ -83,7 +83,9 @@ def _table(artefact: str, records: Sequence[Record]) -> Report:
     size = max(sizes)
     mine = [r for r in records if (run_of(r).n, run_of(r).k) == size]
     rows = tables.means(mine)
-    notes = ["f = Σ α_i ⟨x_i, A x_i⟩ without the printed ½; A = diag(j²/n), α_i = i; tolerance 1e-9."]
+    notes = [
+        "f = Σ α_i ⟨x_i, A x_i⟩ without the printed ½; A = diag(j²/n), α_i = i; tolerance 1e-9."
+    ]
     notes.append("Times are CPU seconds of one thread, to be compared within one table only.")
     if size != table_size(artefact, quick=False):
         notes.append("This is the scaled-down problem of a quick run: the paper has no such row.")

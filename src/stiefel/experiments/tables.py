@@ -59,13 +59,15 @@ def means(records: Sequence[Record]) -> list[Mean]:
             continue
         run = run_of(mine[0])
         averages = [float(np.mean([r[c] for r in done])) if done else float("nan") for c in COLUMNS]
-        rows.append(Mean(method, run.n, run.k, *averages, len(done), len(mine) - len(done)))
+        values = dict(zip(COLUMNS, averages))
+        failed = len(mine) - len(done)
+        rows.append(Mean(method, run.n, run.k, starts=len(done), unconverged=failed, **values))
     return rows
 
 
 def comparison(rows: Sequence[Mean]) -> Table:
     """Ours, with the paper's number in the next column."""
-    header = ("method", "starts")
+    header: tuple[str, ...] = ("method", "starts")
     for title in ("iterations", "function evals", "gradient evals"):
         header += (title, "paper")
     header += ("CPU time (s)", "paper's time (s), its machine")

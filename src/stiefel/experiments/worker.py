@@ -70,7 +70,11 @@ def start_point(run: Run) -> Array:
 
 def solver_of(run: Run) -> Any:
     """The method with every parameter of the paper's spelt out."""
-    search = {"initial_step": 0.1, "growth": 1.7, "growth_threshold": run.growth_threshold}
+    search: dict[str, Any] = {
+        "initial_step": 0.1,
+        "growth": 1.7,
+        "growth_threshold": run.growth_threshold,
+    }
     if run.method == "gradient-descent":
         return stiefel.GradientDescent(**search)
     if run.method in ("function-restart", "gradient-restart"):

@@ -1,0 +1,5 @@
+"""``python -m stiefel.cli``: the same as the command ``stiefel``."""
+
+from . import main
+
+main()
