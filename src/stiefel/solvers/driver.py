@@ -26,6 +26,7 @@ PATIENCE = 100  # iterations without progress, plus half of those done, before g
 IMPROVEMENT = 0.9  # a gradient norm smaller by this factor is progress
 WINDOW = 10  # iterations over which the relative decrease of f is measured
 MAX_RESTORATIONS = 3
+HINTS = {Status.STEP_NOT_FOUND: " (stiefel.check_gradient tells whether the gradient is right)"}
 # What a checkpoint keeps of a run beside state and history.
 COUNTERS = (
     "nit",
@@ -173,10 +174,12 @@ class Run:
         if reason := self.stop.reason(self._progress(local)):
             return reason
         if state.failure is not None:
-            return Reason(state.failure, f"{state.failure.value}: {self._reached()}")
+            hint = HINTS.get(state.failure, "")
+            return Reason(state.failure, f"{state.failure.value}{hint}: {self._reached()}")
         if self.nit - self.last_progress > PATIENCE + self.nit // 2:
+            # Where f could be read, rounding is no excuse.
             return Reason(
-                Status.ROUNDING_LIMIT,
+                Status.ROUNDING_LIMIT if state.blind else Status.STEP_NOT_FOUND,
                 f"no measurable progress in {self.nit - self.last_progress} iterations: "
                 + self._reached(),
             )
@@ -239,7 +242,7 @@ class Run:
         local = state.local
         if not local.finite:
             return
-        noise = self.problem.noise(local.f)
+        noise = max(self.problem.noise(local.f), getattr(state, "noise", 0.0))
         fell = not state.blind and local.f < self.reference_f - noise
         if fell or local.norm < IMPROVEMENT * self.reference_norm:
             self.last_progress = self.nit

@@ -11,6 +11,11 @@ lattice γ₀ λ_dʲ); a trial that was held already is not evaluated again; and
 comparisons mean nothing.  Growth, which must see a small part of the decrease, becomes invisible
 first: from then on the step is the longest recent one until that fails.  When the decrease itself
 is invisible, the step is accepted as it is and called unreadable.
+
+A search that shrinks until nothing is visible has not been on a smooth function with its
+gradient, and the changes of f along the way say what it was on instead: changes proportional to
+γ belong to a wrong gradient and a constant change to a jump (no step is found); anything else is
+noise of f, which is remembered from then on.
 """
 
 from __future__ import annotations
@@ -27,10 +32,12 @@ MAX_TRIALS = 60
 MEMORY = 0.98  # how slowly the longest recent step is forgotten
 MARGIN = 2.0  # a difference is visible if it is this many times the noise of f
 GALLOP_AFTER = 12
-# Three shrinks make a smooth deviation 24 times smaller; noise stays.
-NOISE_SHRINKS = 3
-NOISE_RATIO = 2.0
-PLAUSIBLE_NOISE = 1e-6  # relative to |f|: a larger one is a jump, not noise
+TAIL = 4.0  # a smooth function accepts steps this many times too long: shorter ones testify
+WITNESSES = 3  # so many of the shortest steps are asked
+CLEAR = 100.0  # whose predicted decrease is this many times the noise, if there are any
+ALIKE = 3.0  # changes of f per step length that agree within this factor are proportional to it
+LAST_DIGIT = 10.0
+JUMP_SPREAD = 0.1  # changes of f that agree to this fraction come from a jump
 
 
 class Trial(NamedTuple):
@@ -90,15 +97,22 @@ class TwoSided:
         return trial
 
     def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
-        first, deviations = trial, []
+        first, rejected = trial, []
         for i in range(MAX_TRIALS):
-            if not trial.readable or search.accepts(trial, self.sufficient_decrease):
+            if not trial.readable:
+                return search.diagnose(first, rejected, trial)
+            if search.accepts(trial, self.sufficient_decrease):
                 return trial
-            deviations.append(search.deviation(trial))
-            if (noise := search.noise_in(deviations)) is not None:
-                return first._replace(readable=False, noise=noise)
-            trial = search.at(trial.gamma / self.growth ** _gallop(i))
+            rejected.append(trial)
+            trial = search.at(trial.gamma / self.growth ** self._shrinks(i, trial.gamma, search))
         return None
+
+    def _shrinks(self, i: int, gamma: float, search: _Search) -> int:
+        """The exponent of λ_d; no more than what makes the decrease unreadable."""
+        shrinks, limit = _gallop(i), search.shortest_readable
+        if shrinks == 1 or not 0 < limit < gamma:
+            return shrinks
+        return min(shrinks, math.floor(math.log(gamma / limit) / math.log(self.growth)) + 1)
 
 
 class _Search:
@@ -125,18 +139,30 @@ class _Search:
     def accepts(self, trial: Trial, c: float) -> bool:
         return trial.f <= self.local.f - c * trial.gamma * self.local.slope + self.noise
 
-    def deviation(self, trial: Trial) -> float:
-        """How far f is from its linear model: O(γ²) if f is smooth and the gradient right."""
-        return abs(trial.f - (self.local.f - trial.gamma * self.local.slope))
+    @property
+    def shortest_readable(self) -> float:
+        return 2.0 * MARGIN * self.noise / self.local.slope
 
-    def noise_in(self, deviations: list[float]) -> float | None:
-        """The noise of f, if the deviations did not fall as those of a smooth function do."""
-        recent = deviations[-NOISE_SHRINKS - 1 :]
-        if len(recent) <= NOISE_SHRINKS or not all(map(math.isfinite, recent)):
+    def diagnose(self, first: Trial, rejected: list[Trial], last: Trial) -> Trial | None:
+        """What to do with steps that were refused until f could no longer be read."""
+        tail = [t for t in rejected if t.gamma * TAIL <= first.gamma and math.isfinite(t.f)]
+        if len(tail) < WITNESSES:
+            return last
+        clear = [t for t in tail if t.gamma * self.local.slope > CLEAR * self.noise]
+        witnesses = (clear if len(clear) >= WITNESSES else tail)[-WITNESSES:]
+        changes = [t.f - self.local.f for t in witnesses]
+        rates = [abs(c) / t.gamma for c, t in zip(changes, witnesses, strict=True)]
+        proportional = 0 < max(rates) <= ALIKE * min(rates)
+        # A constant change that the first step could have made good is a last digit of f.
+        least = LAST_DIGIT * first.gamma * self.local.slope
+        jump = max(changes) - min(changes) <= JUMP_SPREAD * max(changes) and max(changes) > least
+        if proportional or jump:
             return None
-        if max(recent) > PLAUSIBLE_NOISE * abs(self.local.f):
-            return None
-        return max(recent) if recent[-1] * NOISE_RATIO > recent[0] else None
+        noise = max(self.measured, *(abs(t.f - self.local.f) for t in tail))
+        if not any(changes):  # f has fewer digits than its type: this much was lost in them
+            noise = max(noise, witnesses[0].gamma * self.local.slope)
+        longest = next(t for t in (first, *tail) if t.f <= self.local.f + noise)
+        return longest._replace(readable=False, noise=noise)
 
 
 def _gallop(i: int) -> int:

@@ -21,13 +21,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .line_search import MARGIN, PLAUSIBLE_NOISE
+from .line_search import MARGIN
 from .problem import Local, Problem
 from .result import Status
 
 Array = Any
 
 MAX_TRIALS = 40
+PLAUSIBLE_NOISE = 1e-6  # relative to |f|: a larger one is a jump, not noise
+COLLAPSE = 1e-6
 MARGINAL = 0.1  # a trial keeps this part of the bracket away from its ends
 EXPANSION = (1.5, 10.0)  # least and largest growth of a step that was too short
 CONTRACTION = 0.1  # after a trial that is not finite
@@ -79,7 +81,7 @@ class Wolfe:
 
     def __call__(self, problem: Problem, start: Start, t: float) -> Found | None:
         """A step that meets the conditions, else the best one that descends, else None."""
-        search = _Search(self, problem, start)
+        search, first = _Search(self, problem, start), t
         for _ in range(MAX_TRIALS):
             trial = search.at(t)
             if search.accepts(trial):
@@ -87,7 +89,11 @@ class Wolfe:
             t = search.next(trial)
             if not search.low.t < t < math.inf:
                 break
-        return search.found(search.low) if search.low.X is not None else None
+        if search.low.X is None:
+            return None
+        found = search.found(search.low)
+        # A step shortened this much until f cannot be read: the gradient is not that of f.
+        return None if not found.readable and found.t < COLLAPSE * first else found
 
 
 def step_failure(problem: Problem, s: Any, length: float) -> Status:
