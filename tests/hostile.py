@@ -129,9 +129,7 @@ HOSTILE = {
     "constant with a gradient": Hostile(changed(lambda X, f, G, n, rng: (1.0, G))),
     "constant": Hostile(changed(lambda X, f, G, n, rng: (1.0, 0 * G)), frozenset({"CONVERGED"})),
     "zero": Hostile(changed(lambda X, f, G, n, rng: (0.0, 0 * G)), frozenset({"CONVERGED"})),
-    "gradient zero": Hostile(
-        changed(lambda X, f, G, n, rng: (f, 0 * G)), frozenset({"CONVERGED"})
-    ),
+    "gradient zero": Hostile(changed(lambda X, f, G, n, rng: (f, 0 * G)), frozenset({"CONVERGED"})),
     "wrong sign": Hostile(changed(lambda X, f, G, n, rng: (f, -G)), UNSUCCESSFUL),
     "gradient ten times too large": Hostile(changed(lambda X, f, G, n, rng: (f, 10 * G))),
     "gradient ten times too small": Hostile(changed(lambda X, f, G, n, rng: (f, 0.1 * G))),
@@ -172,9 +170,7 @@ HOSTILE = {
     ),
     "tiny": Hostile(changed(lambda X, f, G, n, rng: (1e-300 * f, 1e-300 * G))),
     "subnormal": Hostile(changed(lambda X, f, G, n, rng: (1e-320 * f, 1e-320 * G))),
-    "value shrinks with every call": Hostile(
-        changed(lambda X, f, G, n, rng: (f - n, G))
-    ),
+    "value shrinks with every call": Hostile(changed(lambda X, f, G, n, rng: (f - n, G))),
     "value grows with every call": Hostile(changed(lambda X, f, G, n, rng: (f + n, G))),
     "gradient grows with every call": Hostile(changed(lambda X, f, G, n, rng: (f, n * n * G))),
     "scale changes with every call": Hostile(
@@ -182,6 +178,8 @@ HOSTILE = {
     ),
     "flat": Hostile(changed(lambda X, f, G, n, rng: (f**9 * 1e-12, 9e-12 * f**8 * G))),
     "rounded to three digits": Hostile(changed(lambda X, f, G, n, rng: (round(f, 3), G))),
-    "noise of 1e-3": Hostile(changed(lambda X, f, G, n, rng: (f + 1e-3 * rng.standard_normal(), G))),
+    "noise of 1e-3": Hostile(
+        changed(lambda X, f, G, n, rng: (f + 1e-3 * rng.standard_normal(), G))
+    ),
     "noise of 1": Hostile(changed(lambda X, f, G, n, rng: (f + rng.standard_normal(), G))),
 }

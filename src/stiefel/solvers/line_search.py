@@ -20,6 +20,7 @@ noise of f, which is remembered from then on.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,11 +34,12 @@ MEMORY = 0.98  # how slowly the longest recent step is forgotten
 MARGIN = 2.0  # a difference is visible if it is this many times the noise of f
 GALLOP_AFTER = 12
 TAIL = 4.0  # a smooth function accepts steps this many times too long: shorter ones testify
-WITNESSES = 3  # so many of the shortest steps are asked
-CLEAR = 100.0  # whose predicted decrease is this many times the noise, if there are any
+WITNESSES = 3  # so many of the shortest steps are asked, each SPACING times as long as the last
+SPACING = 10.0
+CLEAR = 100.0  # a witness's predicted decrease is this many times the noise
 ALIKE = 3.0  # changes of f per step length that agree within this factor are proportional to it
-LAST_DIGIT = 10.0
-JUMP_SPREAD = 0.1  # changes of f that agree to this fraction come from a jump
+JUMP_SPREAD = 0.02  # changes of f that agree to this fraction come from a jump …
+LAST_DIGIT = 10.0  # … if they are this many times what the first step could have made good
 
 
 class Trial(NamedTuple):
@@ -148,21 +150,29 @@ class _Search:
         tail = [t for t in rejected if t.gamma * TAIL <= first.gamma and math.isfinite(t.f)]
         if len(tail) < WITNESSES:
             return last
-        clear = [t for t in tail if t.gamma * self.local.slope > CLEAR * self.noise]
-        witnesses = (clear if len(clear) >= WITNESSES else tail)[-WITNESSES:]
-        changes = [t.f - self.local.f for t in witnesses]
-        rates = [abs(c) / t.gamma for c, t in zip(changes, witnesses, strict=True)]
-        proportional = 0 < max(rates) <= ALIKE * min(rates)
-        # A constant change that the first step could have made good is a last digit of f.
-        least = LAST_DIGIT * first.gamma * self.local.slope
-        jump = max(changes) - min(changes) <= JUMP_SPREAD * max(changes) and max(changes) > least
-        if proportional or jump:
-            return None
         noise = max(self.measured, *(abs(t.f - self.local.f) for t in tail))
-        if not any(changes):  # f has fewer digits than its type: this much was lost in them
-            noise = max(noise, witnesses[0].gamma * self.local.slope)
+        witnesses = self._witnesses(tail)
+        if len(witnesses) == WITNESSES:
+            changes = [t.f - self.local.f for t in witnesses]
+            rates = [abs(c) / t.gamma for c, t in zip(changes, witnesses, strict=True)]
+            proportional = 0 < max(rates) <= ALIKE * min(rates)
+            alike = max(changes) - min(changes) <= JUMP_SPREAD * max(changes)
+            jump = alike and max(changes) > LAST_DIGIT * first.gamma * self.local.slope
+            if proportional or jump:
+                return None
+        # Where f did not change at all, this much was lost in its digits.
+        still = itertools.takewhile(lambda t: t.f == self.local.f, reversed(tail))
+        noise = max([noise, *(t.gamma * self.local.slope for t in still)])
         longest = next(t for t in (first, *tail) if t.f <= self.local.f + noise)
         return longest._replace(readable=False, noise=noise)
+
+    def _witnesses(self, tail: list[Trial]) -> list[Trial]:
+        found: list[Trial] = []
+        for t in reversed(tail):
+            clear = t.gamma * self.local.slope > CLEAR * self.noise
+            if clear and (not found or t.gamma >= SPACING * found[-1].gamma):
+                found.append(t)
+        return found[:WITNESSES]
 
 
 def _gallop(i: int) -> int:
