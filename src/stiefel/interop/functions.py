@@ -22,6 +22,7 @@ from .trees import Tree
 Array = Any
 Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
 
+LARGEST_EXPONENT = 1000
 SAFE = 1e100  # squares of gradients must neither overflow nor underflow
 
 
@@ -127,7 +128,8 @@ class CountedObjective:
         leaves = G if isinstance(G, tuple) else (G,)
         largest = self._largest(leaves)
         if math.isfinite(largest) and largest > 0 and not 1 / SAFE < largest < SAFE:
-            self.scale = 2.0 ** -round(math.log2(largest))
+            # The scale itself must not overflow: subnormal gradients keep a part of their size.
+            self.scale = 2.0 ** min(-round(math.log2(largest)), LARGEST_EXPONENT)
             leaves = tuple(self.scale * g for g in leaves)
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self._held = (X, (f, G, aux))

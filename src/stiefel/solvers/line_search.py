@@ -99,7 +99,8 @@ class TwoSided:
         return trial
 
     def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
-        first, rejected = trial, []
+        first = trial
+        rejected: list[Trial] = []
         for i in range(MAX_TRIALS):
             if not trial.readable:
                 return search.diagnose(first, rejected, trial)

@@ -16,6 +16,7 @@ class Status(Enum):
     MAX_EVALUATIONS = "the limit on function evaluations was reached"
     MAX_TIME = "the limit on time was reached"
     STOPPED_BY_CALLBACK = "the callback asked to stop"
+    INTERRUPTED = "an exception ended the run"
     ROUNDING_LIMIT = "rounding errors hide any further progress"
     NOT_FINITE = "the function or its gradient is not finite"
     STEP_NOT_FOUND = "no step along the direction decreases the function"
