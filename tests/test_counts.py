@@ -1,4 +1,4 @@
-"""``nfev`` and ``njev`` equal counters inside the user's function, in every solver and every way."""
+"""``nfev`` and ``njev`` equal counters inside the user's function: every solver, every way."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,6 @@
 """Section 3 and Theorem 4.1 on Rⁿ, through the solver that runs on manifolds."""
 
+import itertools
 import math
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_the_q_family_keeps_its_bound(name, q):
     )
     objective, x0, taken = trace(solver, name, 150)
     distance = np.linalg.norm(x0 - objective.minimizer)
-    assert all(b.gamma <= a.gamma for a, b in zip(taken, taken[1:], strict=False))
+    assert all(b.gamma <= a.gamma for a, b in itertools.pairwise(taken))
     for t, s in enumerate(taken):
         bound = oracles.q_family_bound(s.gamma, q_t(t), distance)
         assert s.f_X - objective.minimum <= bound * (1 + 1e-9) + 1e-12
@@ -168,7 +169,7 @@ def test_gradients_vanish_without_convexity(objective, n, c_R):
     x0 = np.random.default_rng(5).standard_normal(n)
     solver = AcceleratedGradient(search="backtracking", least_decrease=c_R)
     taken = states(solver, objective, x0, Euclidean(), 3000)
-    pairs = list(zip(taken, taken[1:], strict=False))
+    pairs = list(itertools.pairwise(taken))
     accepted = [(a, b) for a, b in pairs if not b.restarted]
     for a, b in accepted:  # the decrease that a step must bring to be kept
         assert b.f_X <= a.f_X - c_R * b.gamma * a.local.slope + 1e-14 * max(1.0, abs(a.f_X))

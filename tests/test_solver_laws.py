@@ -1,5 +1,6 @@
 """What every solver promises, on every problem with a known minimum."""
 
+import itertools
 import math
 
 import numpy as np
@@ -136,21 +137,21 @@ def test_a_restart_drops_the_momentum(problem, restart):
     solver = AcceleratedGradient(restart=restart)
     steps = 150 if problem.name == "brockett-generalised" else 60
     taken = states(solver, problem.objective, problem.start, problem.manifold, steps)
-    restarts = [(a, b) for a, b in zip(taken, taken[1:], strict=False) if b.restarted]
+    restarts = [(a, b) for a, b in itertools.pairwise(taken) if b.restarted]
     assert restarts
     for before, after in restarts:
         assert after.x is after.X
         assert np.array_equal(after.X, before.X)
         assert after.k == 0
         assert after.f_X == before.f_X
-    for before, after in zip(taken, taken[1:], strict=False):
+    for before, after in itertools.pairwise(taken):
         assert after.k == (0 if after.restarted else before.k + 1)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_the_step_meets_the_armijo_condition(problem):
     taken = states(AcceleratedGradient(), problem.objective, problem.start, problem.manifold, 25)
-    for before, after in zip(taken, taken[1:], strict=False):
+    for before, after in itertools.pairwise(taken):
         if after.restarted or after.blind:
             continue
         required = before.local.f - 0.5 * after.gamma * before.local.slope
