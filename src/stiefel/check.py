@@ -50,7 +50,8 @@ def check_gradient(
     geometry, point = place(tree, X, manifold)
     objective = CountedObjective(fun, jac, tree, point)
     f, gradient, _ = objective.value_and_gradient(point)
-    rng = np.random.default_rng(seed)
+    # Another stream than `random_point` of the same seed, whose Gaussian matrix has no tangent part.
+    rng = np.random.default_rng((seed, len("check_gradient")))
     tests = [_Direction(geometry, objective, point, f, rng) for _ in range(DIRECTIONS)]
     measured = [t.derivative for t in tests]
     claimed = [t.pair(gradient) for t in tests]
@@ -80,8 +81,9 @@ class _Direction:
         ray = geometry.ray(X, W)
         eps = geometry.eps(X)
         self.steps = np.geomspace(1e-1, max(1e-5, eps**0.4), 8)
+        lengths = self.steps.tolist()  # Python floats: not every library takes NumPy's
         self._f = f
-        self._values = [objective.value(ray(t)) for t in self.steps]
+        self._values = [objective.value(ray(t)) for t in lengths]
         h = eps ** (1 / 3)
         central = [
             (objective.value(ray(s)) - objective.value(ray(-s))) / (2 * s) for s in (h, 2 * h)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import numbers
 import os
 import warnings
 from collections.abc import Callable
@@ -148,6 +149,10 @@ def minimize(
         )
         rule = _rule(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
         preconditioner = guarded(ranks, _preconditioner(precond, objective))
+        if callback is not None and not callable(callback):
+            raise TypeError(
+                f"callback is {describe(callback)}; expected a function of the snapshot"
+            )
         if fnoise is not None and not fnoise >= 0:
             raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
     saver = saved = None
@@ -203,7 +208,7 @@ def _leaves(tree: Tree, x0: Any, manifold: Any) -> dict[str, tuple[Any, Any, boo
     result = {}
     for given, leaf, path in zip(factors, leaves, tree.paths, strict=True):
         factor, distributed = layout(given)
-        if not hasattr(factor, "check_point"):
+        if not hasattr(factor, "check_point") or isinstance(factor, type):
             raise TypeError(
                 f"manifold is {describe(factor)}; expected an instance such as stiefel.Stiefel()"
             )
@@ -296,8 +301,14 @@ def _rule(
     if rtol is None:
         rtol = DEFAULT_RTOL if geometry.eps(X) < 1e-10 else SINGLE_PRECISION_RTOL
     for name, value in (("rtol", rtol), ("gtol", gtol), ("ftol", ftol)):
+        if not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is {describe(value)}; expected a number ≥ 0")
         if not 0 <= value < math.inf:
             raise ValueError(f"{name} is {value!r}; expected a finite number ≥ 0")
+    if stop is not None and not isinstance(stop, Rule):
+        raise TypeError(
+            f"stop is {describe(stop)}; expected a rule such as RelativeGradient(1e-8) | MaxSeconds(60)"
+        )
     if not (rtol or gtol or ftol or stop):
         raise ValueError("rtol, gtol and ftol are all zero; one of them must be positive")
     rules: list[Rule] = []

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from .geometry import Stiefel
+from .geometry.checks import check_array, check_finite
+from .interop.arrays import describe, kernels_for
 
 Array = Any
 
@@ -22,12 +24,20 @@ def random_point(
 
     ``like`` gives the array library, dtype and device; NumPy with ``dtype`` otherwise.
     """
-    return (manifold or Stiefel()).random(*shape, seed=seed, dtype=dtype, like=like)
+    manifold = manifold or Stiefel()
+    X = manifold.random(*shape, seed=seed, dtype=dtype, like=like)
+    manifold.check_point(X, f"a point of shape {shape}")
+    return X
 
 
 def nearest(A: Array, *, manifold: Any = None) -> Array:
     """The point of the manifold nearest to A; for orthonormal matrices its polar factor."""
-    return (manifold or Stiefel()).nearest(A)
+    manifold = manifold or Stiefel()
+    check_array(A, "A")
+    check_finite(kernels_for(A), A, "A")
+    X = manifold.nearest(A)
+    manifold.check_point(X, "the point nearest to A")
+    return X
 
 
 def interpolate(X: Array, Y: Array, alpha: float, *, manifold: Any = None) -> Array:
@@ -35,9 +45,17 @@ def interpolate(X: Array, Y: Array, alpha: float, *, manifold: Any = None) -> Ar
 
     X at α = 0, Y at α = 1, an average in between.  Costs O(nk²), without a factorisation.
     """
-    return (manifold or Stiefel()).extrapolate(X, Y, alpha)
+    return extrapolate(X, Y, alpha, manifold=manifold)
 
 
 def extrapolate(X: Array, Y: Array, tau: float, *, manifold: Any = None) -> Array:
     """The point at τ on the Cayley curve from X (τ = 0) through Y (τ = 1): momentum for τ > 1."""
-    return (manifold or Stiefel()).extrapolate(X, Y, tau)
+    manifold = manifold or Stiefel()
+    for name, point in (("X", X), ("Y", Y)):
+        manifold.check_point(point, name)
+    if X.shape != Y.shape or X.dtype != Y.dtype:
+        raise ValueError(
+            f"X is {describe(X)} and Y is {describe(Y)}; expected two points of the same shape "
+            "and dtype"
+        )
+    return manifold.extrapolate(X, Y, tau)

@@ -6,6 +6,9 @@
     fun(X) -> f, jac(X) -> G         each counts its own calls
     fun(X) -> f, autodiff            a value counts once; a gradient counts as value and gradient
     fun.value, fun.value_and_gradient   likewise
+
+A Hessian product by autodiff runs ``fun`` too, and counts as a value and a gradient beside
+``nhev``.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ class CountedObjective:
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
         self._value, self._pair, self._jac = _adapt(fun, jac, self._leaves[0], tree)
         self._hessp = _adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
+        self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
 
     def user_point(self, X: Any) -> Any:
         """X in the structure of x0."""
@@ -112,6 +116,8 @@ class CountedObjective:
 
     def _hessian_product(self, X: Any, V: Any) -> Any:
         assert self._hessp is not None
+        if self._hessp_runs_fun:
+            self._count(value=True, gradient=True)
         self.nhev += 1
         product = self._hessp(self.user_point(X), self.user_point(V))
         HV = self.solver_point(product, X, "the product of hessp")

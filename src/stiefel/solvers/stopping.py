@@ -7,6 +7,7 @@ true when it fires, and with a sentence that says what was reached against what 
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,7 +56,16 @@ def _parts(rule: Rule) -> tuple[Rule, ...]:
     return rule.rules if isinstance(rule, AnyOf) else (rule,)
 
 
+def _check_integer(rule: object, value: int, least: int) -> None:
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{type(rule).__name__}({value!r}): expected an integer ≥ {least}")
+    if not value >= least or math.isinf(value) or int(value) != value:
+        raise ValueError(f"{type(rule).__name__}({value!r}): expected an integer ≥ {least}")
+
+
 def _check_positive(rule: object, name: str, value: float) -> None:
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{type(rule).__name__}({value!r}): {name} must be a positive number")
     if not value > 0 or math.isnan(value):
         raise ValueError(f"{type(rule).__name__}({value!r}): {name} must be positive")
 
@@ -122,8 +132,7 @@ class MaxIterations(Rule):
     limit: int
 
     def __post_init__(self) -> None:
-        if self.limit < 0 or int(self.limit) != self.limit:
-            raise ValueError(f"MaxIterations({self.limit!r}): expected an integer ≥ 0")
+        _check_integer(self, self.limit, 0)
 
     def reason(self, p: Progress) -> Reason | None:
         if p.nit < self.limit:
@@ -138,8 +147,7 @@ class MaxEvaluations(Rule):
     limit: int
 
     def __post_init__(self) -> None:
-        if self.limit < 1 or int(self.limit) != self.limit:
-            raise ValueError(f"MaxEvaluations({self.limit!r}): expected an integer ≥ 1")
+        _check_integer(self, self.limit, 1)
 
     def reason(self, p: Progress) -> Reason | None:
         if p.nfev < self.limit:
