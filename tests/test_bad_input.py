@@ -246,7 +246,7 @@ def test_bad_options(options, error, words):
         (lambda: MaxSeconds(0), ["MaxSeconds", "positive"]),
         (lambda: random_point(3, 5, seed=0), ["columns|rows"]),
         (lambda: stiefel.nearest(np.full((4, 2), math.nan)), ["NaN"]),
-        (lambda: stiefel.interpolate(X0, X0[:5], 0.5), ["shape"]),
+        (lambda: stiefel.interpolate(X0, random_point(5, 3, seed=1), 0.5), ["shape"]),
     ],
 )
 def test_bad_parameters(make, words):

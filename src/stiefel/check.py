@@ -50,7 +50,7 @@ def check_gradient(
     geometry, point = place(tree, X, manifold)
     objective = CountedObjective(fun, jac, tree, point)
     f, gradient, _ = objective.value_and_gradient(point)
-    # Another stream than `random_point` of the same seed, whose Gaussian matrix has no tangent part.
+    # Not the stream of `random_point`: the Gaussian matrix behind X has no tangent part.
     rng = np.random.default_rng((seed, len("check_gradient")))
     tests = [_Direction(geometry, objective, point, f, rng) for _ in range(DIRECTIONS)]
     measured = [t.derivative for t in tests]

@@ -307,7 +307,8 @@ def _rule(
             raise ValueError(f"{name} is {value!r}; expected a finite number ≥ 0")
     if stop is not None and not isinstance(stop, Rule):
         raise TypeError(
-            f"stop is {describe(stop)}; expected a rule such as RelativeGradient(1e-8) | MaxSeconds(60)"
+            f"stop is {describe(stop)}; expected a rule such as "
+            "RelativeGradient(1e-8) | MaxSeconds(60)"
         )
     if not (rtol or gtol or ftol or stop):
         raise ValueError("rtol, gtol and ftol are all zero; one of them must be positive")
