@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 
 
+class MissingExtra(ImportError):
+    """The packages of the [cli] extra are not there; the message is one sentence."""
+
+
 def main() -> None:
     """The console entry point."""
     try:
         from .app import app
-    except ImportError as error:
-        if error.name is not None and error.name.startswith("stiefel"):
-            raise
+    except MissingExtra as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(2) from None
     app()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from . import MissingExtra
+
 try:
     import rich  # noqa: F401
     import typer
 except ModuleNotFoundError as error:
-    raise ImportError(
+    raise MissingExtra(
         f"the command line needs {error.name}, which is not installed: pip install 'stiefel[cli]'"
     ) from None
 

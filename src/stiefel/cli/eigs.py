@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -65,8 +66,8 @@ def command(
     with refusals():
         if not 1e-14 <= tol < 1:
             raise Misuse(f"--tol is {tol}; expected a number between 1e-14 and 1")
-        if output is not None and not output.resolve().parent.is_dir():
-            raise Misuse(f"the directory of {output} does not exist")
+        if output is not None:
+            check_writable(output)
         A = load_symmetric(matrix, k)
         pairs = solve(A, k, which, tol, maxiter, seed)
         if output is not None:
@@ -98,6 +99,14 @@ def solve(A: Any, k: int, which: Which, tol: float, maxiter: int, seed: int) -> 
     vectors = X @ rotation
     residuals = np.linalg.norm(AX @ rotation - vectors * values, axis=0)
     return Eigenpairs(values, vectors, residuals, allowed, result)
+
+
+def check_writable(path: Path) -> None:
+    """Before the work, not after it."""
+    folder = path.resolve().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        reason = "it is a directory" if path.is_dir() else "its directory is missing or read-only"
+        raise Misuse(f"cannot write {path}: {reason}")
 
 
 def save(path: Path, pairs: Eigenpairs) -> None:

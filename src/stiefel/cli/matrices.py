@@ -6,6 +6,7 @@ unpickled; indices are checked before compiled code follows them.
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,17 @@ import scipy.sparse
 
 from .output import Misuse
 
-MAX_BYTES = 8 << 30  # of memory for the matrix and the vectors
 ENTRY_BYTES = 40  # an entry as text becomes a triple, then a row-major entry
 VECTOR_COPIES = 16  # tall arrays alive at a time
 SYMMETRY = 1e-12  # relative to the largest entry
+
+
+def memory_limit() -> int:
+    """Half of the machine's memory for matrix and vectors; 4 GiB where it cannot be asked."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30
 
 
 def load_symmetric(path: Path, k: int) -> Any:
@@ -67,9 +75,9 @@ def _load_npz(path: Path, k: int) -> Any:
         announced = 0
         for info in members.values():
             with archive.open(info) as file:
-                announced = max(announced, _announced_bytes(file, info))
-        if announced > MAX_BYTES:
-            raise Misuse(f"{path} unpacks to {announced:,} bytes; the limit is {MAX_BYTES:,}")
+                announced += _announced_bytes(file, info)
+        if announced > memory_limit():
+            raise Misuse(f"{path} unpacks to {announced:,} bytes; the limit is {memory_limit():,}")
         with archive.open("shape.npy") as file:
             shape = np.lib.format.read_array(file, allow_pickle=False)
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
@@ -85,6 +93,8 @@ def _announced_bytes(file: Any, info: zipfile.ZipInfo) -> int:
     """The size of a member as its own header states it; a header that lies is refused."""
     version = np.lib.format.read_magic(file)
     read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    if version[0] not in read:
+        raise Misuse(f"member {info.filename!r} is not a plain array of numbers")
     shape, _, dtype = read[version[0]](file)
     size = int(np.prod([int(n) for n in shape], dtype=object)) * dtype.itemsize
     if dtype.hasobject:
@@ -105,10 +115,11 @@ def check_size(path: Path, rows: int, columns: int, entries: int, k: int) -> Non
     if not 1 <= k <= rows:
         raise Misuse(f"-k is {k}; expected 1 … {rows}, the order of the matrix")
     needed = ENTRY_BYTES * entries + VECTOR_COPIES * 8 * rows * k
-    if needed > MAX_BYTES:
+    if needed > memory_limit():
         raise Misuse(
             f"{path} with {rows:,} rows, {entries:,} entries and k = {k} would need about "
-            f"{needed / 2**30:.1f} GiB; the limit is {MAX_BYTES >> 30} GiB"
+            f"{needed / 2**30:.1f} GiB; the limit, half of this machine's memory, is "
+            f"{memory_limit() / 2**30:.1f} GiB"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,6 +63,9 @@ def command(
     names = ARTEFACTS if what.value == "all" else (what.value,)
     extent = Extent(quick, starts, largest, descent_largest, seed)
     outcomes = []
+    with refusals():
+        if find_spec("matplotlib") is None:
+            raise Misuse("figures need matplotlib, which is missing: pip install 'stiefel[cli]'")
     with refusals(RecordError, WorkerError), _readable_errors(out):
         for name in names:
             request = Request(name, out, extent, min(jobs, os.cpu_count() or 1), resume, redraw)
@@ -88,9 +92,6 @@ def _one(request: Request) -> Outcome:
 def _readable_errors(out: Path) -> Iterator[None]:
     try:
         yield
-    except ModuleNotFoundError as error:
-        sentence = f"figures need {error.name}: pip install 'stiefel[cli]', then --resume"
-        raise Misuse(sentence) from None
     except OSError as error:
         raise Misuse(f"cannot write to {out}: {error.strerror or error}") from None
 

@@ -25,20 +25,26 @@ TITLES = {
 }
 
 
-def draw(artefact: str, curves: Sequence[Curve]) -> dict[str, bytes]:
-    """The figure in each format, by suffix; nothing is shown and no global state is touched."""
-    import matplotlib
+def make_figure(artefact: str, curves: Sequence[Curve]) -> Any:
+    """A matplotlib figure on the Agg canvas; nothing is shown and no global state is touched."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    figure = Figure(figsize=(7.2, 5.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for curve in curves:
+        _draw_curve(axes, curve)
+    _finish(axes, artefact, curves)
+    return figure
+
+
+def draw(artefact: str, curves: Sequence[Curve]) -> dict[str, bytes]:
+    """The figure in each format, by suffix."""
+    import matplotlib
+
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": artefact}):
-        figure = Figure(figsize=(7.2, 5.0), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        for curve in curves:
-            _draw_curve(axes, curve)
-        _finish(axes, artefact, curves)
-        out = {}
+        figure, out = make_figure(artefact, curves), {}
         for suffix, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None}})):
             buffer = io.BytesIO()
             figure.savefig(buffer, format=suffix, **options)  # type: ignore[arg-type]

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.solvers import METHODS
-
 ARTEFACTS = ("figure1", "figure2", "table1", "table2", "scale")
 
 FIGURE_METHODS = ("function-restart", "gradient-restart", "gradient-descent")
@@ -39,7 +37,7 @@ class Run:
     rtol: float
     maxiter: int
     seed: int
-    start: int  # the number of the random start
+    start: int  # the number of the random start, from 1
 
     @property
     def key(self) -> str:
@@ -92,6 +90,10 @@ def plan(artefact: str, extent: Extent) -> list[Run]:
     return list(dict.fromkeys(runs))
 
 
+def _starts(count: int) -> range:
+    return range(1, count + 1)
+
+
 def _figure(artefact: str, extent: Extent) -> Iterator[Run]:
     k = 1 if artefact == "figure1" else 10
     starts, largest, descent = (3, 3163 if k == 1 else 1000, 1000 if k == 1 else 320)
@@ -102,7 +104,7 @@ def _figure(artefact: str, extent: Extent) -> Iterator[Run]:
     largest = extent.largest or largest
     descent = min(extent.descent_largest or descent, largest)
     sizes = [n for n in np.geomspace(100, 10_000, points).round().astype(int) if n <= largest]
-    for start in range(extent.starts or starts):
+    for start in _starts(extent.starts or starts):
         for n in sizes:
             for method in FIGURE_METHODS:
                 if method != "gradient-descent" or n <= descent:
@@ -121,16 +123,15 @@ def table_size(artefact: str, quick: bool) -> tuple[int, int]:
 
 def _table(artefact: str, extent: Extent) -> Iterator[Run]:
     n, k = table_size(artefact, extent.quick)
-    for start in range(extent.starts or (1 if extent.quick else 10)):
+    for start in _starts(extent.starts or (1 if extent.quick else 10)):
         for method in TABLE_METHODS:
-            if method in METHODS or method.endswith("restart"):
-                yield _table_run(n, k, 1.0, method, extent.seed, start)
+            yield _table_run(n, k, 1.0, method, extent.seed, start)
 
 
 def _scale(artefact: str, extent: Extent) -> Iterator[Run]:
     """Function restart on f times a constant: the step lattice 0.1 · 1.7ʲ moves against 1/L."""
     scales: Iterable[float] = SCALES[::2] if extent.quick else SCALES
-    for start in range(extent.starts or 1):
+    for start in _starts(extent.starts or 1):
         n, k = table_size("table1", extent.quick)
         for scale in (*scales, 0.5):
             yield _table_run(n, k, scale, "function-restart", extent.seed, start)
