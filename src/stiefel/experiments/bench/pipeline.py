@@ -1,0 +1,92 @@
+"""A benchmark from beginning to end: plan, run what is missing, record, report from the record."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .environment import environment
+from .plan import Extent, plan
+from .pool import Pool
+from .runs import Record, Run, dump, run_of
+
+Progress = Callable[[Record, int, int], None]  # the record made, runs done, runs in all
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compare, and where to put it."""
+
+    out: Path
+    extent: Extent = field(default_factory=Extent)
+    resume: bool = False
+    redraw: bool = False  # run nothing: report what the record holds
+
+    @property
+    def record(self) -> Path:
+        return self.out / "bench.jsonl"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The records and the files written."""
+
+    records: list[Record]
+    files: list[Path]
+    left_out: list[str]
+
+
+def benchmark(request: Request, progress: Progress | None = None) -> Outcome:
+    """Run what is missing from the record, then write tables and plots from the record alone."""
+    request.out.mkdir(parents=True, exist_ok=True)
+    runs, left_out = plan(request.extent)
+    if not (request.resume or request.redraw) and request.record.exists():
+        raise FileExistsError(
+            f"{request.record} exists; pass --resume to go on with it, --redraw to report it, or "
+            "another --out"
+        )
+    records = load(request.record)
+    if not request.redraw:
+        _complete(request.record, runs, records, progress)
+        records = load(request.record)
+    if not records:
+        raise ValueError(f"{request.record} holds no records; run without --redraw to make some")
+    from .report import write_report  # needs matplotlib, which running does not
+
+    return Outcome(records, [request.record, *write_report(records, request.out)], left_out)
+
+
+def _complete(
+    path: Path, runs: list[Run], records: list[Record], progress: Progress | None
+) -> None:
+    done = {run_of(record).key for record in records}
+    missing = [run for run in runs if run.key not in done]
+    about = environment()
+    with Pool() as pool:
+        for number, run in enumerate(missing, 1):
+            record = pool.run(run) | {"environment": about}
+            with path.open("a", encoding="utf-8") as file:
+                file.write(dump(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            if progress is not None:
+                progress(record, number, len(missing))
+
+
+def load(path: Path) -> list[Record]:
+    """The records of a file in their order; a last line that a crash cut short is dropped."""
+    if not path.exists():
+        return []
+    records = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+        try:
+            record = json.loads(line)
+            records[run_of(record).key] = record  # a later run of the same replaces the earlier
+        except (ValueError, TypeError, KeyError):
+            if not line.endswith("\n"):
+                break
+            raise ValueError(f"{path}, line {number} is not a record; delete the line") from None
+    return sorted(records.values(), key=lambda record: run_of(record).order)
