@@ -15,7 +15,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 # A subcommand is a module of this package with a function `register(app)`.
-COMMANDS = ("reproduce", "eigs", "info")
+COMMANDS = ("reproduce", "bench", "eigs", "info")
 
 app = typer.Typer(
     name="stiefel",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from stiefel.experiments.records import RecordError, append, set_aside
 
 from .environment import environment
 from .plan import Extent, plan
 from .pool import Pool
-from .runs import Record, Run, dump, run_of
+from .runs import Record, Run, run_of
 
 Progress = Callable[[Record, int, int], None]  # the record made, runs done, runs in all
 
@@ -32,31 +34,32 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The records and the files written."""
+    """The records, what they show, and the files written."""
 
     records: list[Record]
+    report: Any
     files: list[Path]
     left_out: list[str]
+    set_aside: Path | None
 
 
 def benchmark(request: Request, progress: Progress | None = None) -> Outcome:
     """Run what is missing from the record, then write tables and plots from the record alone."""
     request.out.mkdir(parents=True, exist_ok=True)
     runs, left_out = plan(request.extent)
-    if not (request.resume or request.redraw) and request.record.exists():
-        raise FileExistsError(
-            f"{request.record} exists; pass --resume to go on with it, --redraw to report it, or "
-            "another --out"
-        )
+    aside = None
+    if not (request.resume or request.redraw):
+        aside = set_aside(request.record)
     records = load(request.record)
     if not request.redraw:
         _complete(request.record, runs, records, progress)
         records = load(request.record)
     if not records:
-        raise ValueError(f"{request.record} holds no records; run without --redraw to make some")
+        raise RecordError(f"{request.record} holds no records; run without --redraw to make some")
     from .report import write_report  # needs matplotlib, which running does not
 
-    return Outcome(records, [request.record, *write_report(records, request.out)], left_out)
+    report, files = write_report(records, request.out)
+    return Outcome(records, report, [request.record, *files], left_out, aside)
 
 
 def _complete(
@@ -68,10 +71,7 @@ def _complete(
     with Pool() as pool:
         for number, run in enumerate(missing, 1):
             record = pool.run(run) | {"environment": about}
-            with path.open("a", encoding="utf-8") as file:
-                file.write(dump(record) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            append(path, record)
             if progress is not None:
                 progress(record, number, len(missing))
 
@@ -88,5 +88,5 @@ def load(path: Path) -> list[Record]:
         except (ValueError, TypeError, KeyError):
             if not line.endswith("\n"):
                 break
-            raise ValueError(f"{path}, line {number} is not a record; delete the line") from None
+            raise RecordError(f"{path}, line {number} is not a record; delete the line") from None
     return sorted(records.values(), key=lambda record: run_of(record).order)

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
-from .environment import THREAD_VARIABLES
+from stiefel.experiments.machine import THREAD_VARIABLES
+
 from .runs import Record, Run, blank
 from .solvers import ALL
 

@@ -63,7 +63,7 @@ class Solver:
 
 
 def _ours() -> list[Solver]:
-    patience = {"gradient-descent": 0.25}
+    patience = {"gradient-descent": 0.1}
     return [
         Solver(name, OURS, f"stiefel {name}", "solvers", patience=patience.get(name, 1.0))
         for name in METHODS
@@ -75,14 +75,14 @@ _PEERS = [
     Solver("pymanopt-cg-pr", "pymanopt", "pymanopt CG (Polak–Ribière)", "peer_pymanopt"),
     Solver("pymanopt-trust-regions", "pymanopt", "pymanopt trust regions", "peer_pymanopt"),
     Solver(
-        "pymanopt-steepest", "pymanopt", "pymanopt steepest descent", "peer_pymanopt", patience=0.25
+        "pymanopt-steepest", "pymanopt", "pymanopt steepest descent", "peer_pymanopt", patience=0.1
     ),
     Solver(
         "geoopt-nesterov", "geoopt", "geoopt SGD, Nesterov, step 1/L", "peer_geoopt", oracle=True
     ),
-    Solver("geoopt-cg", "geoopt", "geoopt line search (CG, Wolfe)", "peer_geoopt", patience=0.5),
+    Solver("geoopt-cg", "geoopt", "geoopt line search (CG, Wolfe)", "peer_geoopt", patience=0.3),
     Solver("cdopt-lbfgs", "cdopt", "cdopt + L-BFGS-B", "peer_cdopt", stacks=False),
-    Solver("cdopt-cg", "cdopt", "cdopt + CG", "peer_cdopt", stacks=False),
+    Solver("cdopt-cg", "cdopt", "cdopt + CG", "peer_cdopt", stacks=False, patience=0.5),
     Solver("scipy-lbfgs", "scipy", "SciPy L-BFGS-B, polar map", "peer_scipy"),
     Solver("lobpcg", "scipy", "SciPy LOBPCG", "peer_eigen", general=False),
     Solver("arpack", "scipy", "SciPy ARPACK", "peer_eigen", general=False),

@@ -1,0 +1,126 @@
+"""From records to comparisons: costs over starts, ratios to the best, performance profiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from .problems import PROBLEMS
+from .runs import Record, run_of
+from .solvers import ALL, Solver
+
+HIGHER = 1e-6  # a value higher by more than this, relatively, is another stationary point
+
+Cost = Callable[[Record], float]
+
+
+def evaluations(record: Record) -> float:
+    """Points at which f or its gradient was evaluated, plus products with the Hessian."""
+    return float(record["points"] or 0) + float(record["hessian_products"] or 0)
+
+
+def seconds(record: Record) -> float:
+    return float(record["cpu_seconds"] or 0.0)
+
+
+def converged(record: Record) -> bool:
+    return bool(record["status"] == "CONVERGED")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All starts of one solver on one problem; medians over the starts that converged."""
+
+    problem: str
+    solver: str
+    records: tuple[Record, ...]
+
+    @property
+    def good(self) -> list[Record]:
+        return [r for r in self.records if converged(r)]
+
+    @property
+    def always(self) -> bool:
+        return len(self.good) == len(self.records)
+
+    def median(self, cost: Cost) -> float:
+        return median(map(cost, self.good)) if self.good else math.inf
+
+
+def cells(records: Sequence[Record]) -> dict[tuple[str, str], Cell]:
+    """By problem and solver, in the order of the records."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        run = run_of(record)
+        if run.solver in ALL and run.problem in PROBLEMS:
+            found.setdefault((run.problem, run.solver), []).append(record)
+    return {key: Cell(*key, tuple(value)) for key, value in found.items()}
+
+
+def best(
+    problem: str,
+    table: dict[tuple[str, str], Cell],
+    cost: Cost,
+    accept: Callable[[Solver], bool],
+) -> Cell | None:
+    """The cell of least median cost among the solvers accepted, if one of them converged."""
+    candidates = [
+        cell
+        for (name, solver), cell in table.items()
+        if name == problem and accept(ALL[solver]) and cell.good
+    ]
+    return min(candidates, key=lambda cell: cell.median(cost), default=None)
+
+
+def higher(record: Record, records: Sequence[Record]) -> bool:
+    """Whether another run of the same problem and start ended at a clearly smaller value."""
+    run = run_of(record)
+    same = [
+        float(r["value"])
+        for r in records
+        if converged(r) and (run_of(r).problem, run_of(r).start) == (run.problem, run.start)
+    ]
+    if not same or record["value"] is None:
+        return False
+    least = min(same)
+    return bool(record["value"] > least + HIGHER * max(abs(least), 1e-12))
+
+
+def profile(
+    records: Sequence[Record], cost: Cost, solvers: Sequence[str]
+) -> dict[str, tuple[list[float], int]]:
+    """Dolan and Moré's performance profiles, from the starts that every solver ran.
+
+    For each solver the sorted ratios of its cost to the best solver's, over the instances it
+    solved, and the number of instances in all: ρ(τ) is the share of ratios ≤ τ.
+    """
+    costs: dict[tuple[str, int], dict[str, float]] = {}
+    for record in records:
+        run = run_of(record)
+        if run.solver in solvers and run.start == 0 and PROBLEMS[run.problem].peers:
+            value = cost(record) if converged(record) else math.inf
+            costs.setdefault((run.problem, run.start), {})[run.solver] = value
+    ratios: dict[str, list[float]] = {solver: [] for solver in solvers}
+    for instance in costs.values():
+        least = min(instance.values())
+        for solver, value in instance.items():
+            if math.isfinite(value):
+                ratios[solver].append(value / max(least, 1e-12))
+    return {solver: (sorted(found), len(costs)) for solver, found in ratios.items()}
+
+
+def staircase(ratios: Sequence[float], total: int, end: float) -> tuple[list[float], list[float]]:
+    """The corners of ρ(τ) from τ = 1 to `end`."""
+    x, y = [1.0], [0.0]
+    for count, ratio in enumerate(ratios, 1):
+        x += [ratio, ratio]
+        y += [y[-1], count / total]
+    return [*x, end], [*y, y[-1]]
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values)))) if values else math.nan
