@@ -9,9 +9,9 @@ from typing import Any
 
 import cdopt
 import numpy as np
-from scipy.optimize import minimize
 
 from .meter import Meter
+from .peer_scipy import LBFGS, restarted
 
 Array = Any
 
@@ -31,21 +31,20 @@ def _solve(method: str, options: dict[str, Any], meter: Meter, X0: Array) -> Arr
         )
     finally:
         np.random.set_state(state)  # noqa: NPY002
-    result = minimize(
+    x = restarted(
+        meter,
         problem.cdf_fun_vec_np,
         problem.Xinit_vec_np,
         jac=problem.cdf_grad_vec_np,
         method=method,
         options=options,
     )
-    meter.iterations, meter.message = int(result.nit), str(result.message)
-    return manifold.Post_process(manifold.v2m(manifold.array2tensor(result.x)))
+    return manifold.Post_process(manifold.v2m(manifold.array2tensor(x)))
 
 
-_LBFGS = {"maxiter": 10**9, "maxfun": 10**9, "ftol": -1.0, "gtol": 0.0}
-_CG = {"maxiter": 10**9, "gtol": 0.0}
+CG = {"maxiter": 10**9, "gtol": 0.0}
 
 SOLVERS = {
-    "cdopt-lbfgs": lambda meter, X0: _solve("L-BFGS-B", _LBFGS, meter, X0),
-    "cdopt-cg": lambda meter, X0: _solve("CG", _CG, meter, X0),
+    "cdopt-lbfgs": lambda meter, X0: _solve("L-BFGS-B", LBFGS, meter, X0),
+    "cdopt-cg": lambda meter, X0: _solve("CG", CG, meter, X0),
 }

@@ -16,6 +16,24 @@ from .meter import Meter
 
 Array = Any
 
+# Zero switches the tests off, except that a step without any change of f ends a run.
+LBFGS = {"maxiter": 10**9, "maxfun": 10**9, "ftol": 0.0, "gtol": 0.0}
+RESTARTS = 3
+
+
+def restarted(meter: Meter, function: Any, z: Array, **arguments: Any) -> Array:
+    """SciPy's `minimize`, started again from where it ended as a patient user would do.
+
+    Its line searches give up where differences of f are rounding, often before the tolerance.
+    """
+    iterations = 0
+    for _ in range(1 + RESTARTS):
+        result = minimize(function, z, **arguments)
+        z = result.x
+        iterations += int(result.nit)
+        meter.iterations, meter.message = iterations, str(result.message)
+    return z
+
 
 def polar(Z: Array) -> tuple[Array, Array, Array]:
     """X, V and s."""
@@ -40,10 +58,8 @@ def _lbfgs(meter: Meter, X0: Array) -> Array:
         f, G = meter.value_and_gradient(X)
         return f, pull_back(X, V, s, G).ravel()
 
-    options = {"maxiter": 10**9, "maxfun": 10**9, "ftol": -1.0, "gtol": 0.0}
-    result = minimize(function, X0.ravel(), jac=True, method="L-BFGS-B", options=options)
-    meter.iterations, meter.message = int(result.nit), str(result.message)
-    return polar(result.x.reshape(X0.shape))[0]
+    z = restarted(meter, function, X0.ravel(), jac=True, method="L-BFGS-B", options=LBFGS)
+    return polar(z.reshape(X0.shape))[0]
 
 
 SOLVERS = {"scipy-lbfgs": _lbfgs}

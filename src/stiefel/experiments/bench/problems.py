@@ -38,7 +38,7 @@ class Problem:
     diagonal: bool = False  # a plain eigenproblem of a diagonal matrix, for the eigensolvers
     quick: bool = False
     rotations: bool = False
-    limit: float = 6.0  # CPU seconds that a run may take
+    limit: float = 5.0  # CPU seconds that a run may take
     peers: bool = True  # False: the others' methods do not see the difference to another problem
 
     @cached_property

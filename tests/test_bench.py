@@ -1,0 +1,186 @@
+"""The benchmark measures what it says: counts, stopping norm, limits, profiles."""
+
+import json
+
+import numpy as np
+import pytest
+
+import stiefel
+from stiefel.experiments.bench import measures, peer_scipy
+from stiefel.experiments.bench.meter import Meter, OutOfTime, Reached
+from stiefel.experiments.bench.pipeline import Request, benchmark, load
+from stiefel.experiments.bench.plan import Extent, plan
+from stiefel.experiments.bench.problems import PROBLEMS
+from stiefel.experiments.bench.runs import Run, execute
+from stiefel.experiments.bench.solvers import ALL, Solver
+from stiefel.solvers import METHODS
+
+QUICK = [problem for problem in PROBLEMS.values() if problem.quick]
+
+
+def meter(name="quick-procrustes", limit=60.0, stops=True):
+    problem = PROBLEMS[name]
+    X0 = problem.start(0)
+    return Meter(problem, X0, limit, stops), X0
+
+
+def test_meter_counts_points_once():
+    m, X0 = meter()
+    Y = m.problem.start(1)
+    m.value(X0)
+    m.gradient(X0.copy())  # the same point in another array: the value is held already
+    m.value_and_gradient(X0)
+    assert (m.points, m.values, m.gradients) == (1, 1, 1)
+    m.value(Y)
+    m.value(X0)  # the last point with a gradient is still held
+    assert (m.points, m.values, m.gradients) == (2, 2, 1)
+    m.hessp(X0, Y)
+    assert m.hessian_products == 1
+
+
+def test_meter_hands_out_its_own_arrays():
+    m, X0 = meter()
+    G = m.gradient(X0)
+    expected = G.copy()
+    G[:] = 0  # a library may overwrite what it was given
+    np.testing.assert_array_equal(m.gradient(X0), expected)
+
+
+def test_meter_stops_at_the_first_point_that_passes():
+    m, X0 = meter()
+    solution = stiefel.minimize(m.problem.objective, X0, method="lbfgs", rtol=1e-10).x
+    m.value_and_gradient(X0)
+    with pytest.raises(Reached):
+        m.value_and_gradient(solution)
+    assert m.relative_norm(m.x) <= m.problem.rtol
+
+
+def test_meter_judges_infeasible_points_at_the_nearest_feasible_one():
+    m, X0 = meter()
+    solution = stiefel.minimize(m.problem.objective, X0, method="lbfgs", rtol=1e-10).x
+    with pytest.raises(Reached):
+        m.value_and_gradient(solution * (1 + 1e-9))
+    assert stiefel.Stiefel().defect(m.x) < 1e-14
+    other, _ = meter()
+    other.value_and_gradient(1e-12 * solution)  # a tiny gradient at a point far from feasible
+    assert other.x is None
+
+
+def test_meter_ends_runs_that_take_too_long():
+    m, X0 = meter(limit=-1.0)
+    with pytest.raises(OutOfTime):
+        m.value(X0)
+
+
+@pytest.mark.parametrize("problem", QUICK, ids=lambda p: p.name)
+def test_gradients_and_hessians_of_the_instances(problem):
+    X, f = problem.start(3), problem.objective
+    V = np.random.default_rng(0).standard_normal(X.shape)
+    h = 1e-6
+    slope = (f.value(X + h * V) - f.value(X - h * V)) / (2 * h)
+    assert slope == pytest.approx(np.vdot(f.value_and_gradient(X)[1], V), rel=1e-6)
+    change = f.value_and_gradient(X + h * V)[1] - f.value_and_gradient(X - h * V)[1]
+    np.testing.assert_allclose(
+        f.hessp(X, V), change / (2 * h), atol=1e-5 * np.abs(change).max() / h
+    )
+
+
+def test_mixed_columns_are_the_same_problem():
+    mixed = PROBLEMS["table1-mixed"].objective
+    X = PROBLEMS["table1"].start(0)
+    f, G = PROBLEMS["table1"].objective.value_and_gradient(X @ mixed.Q)
+    assert mixed.value_and_gradient(X)[0] == pytest.approx(f, rel=1e-12)
+    np.testing.assert_allclose(mixed.value_and_gradient(X)[1] @ mixed.Q, G, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (4, 3, 3)])
+def test_gradient_of_the_polar_map(shape):
+    rng = np.random.default_rng(5)
+    Z, C, V = (rng.standard_normal(shape) for _ in range(3))
+
+    def f(Z):
+        return float(np.vdot(C, peer_scipy.polar(Z)[0] ** 3))
+
+    X, basis, s = peer_scipy.polar(Z)
+    G = peer_scipy.pull_back(X, basis, s, 3 * C * X**2)
+    h = 1e-6
+    assert (f(Z + h * V) - f(Z - h * V)) / (2 * h) == pytest.approx(np.vdot(G, V), rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", list(ALL))
+def test_every_solver_solves_a_quick_problem(solver):
+    if (missing := ALL[solver].missing()) is not None:
+        pytest.skip(missing)
+    record = execute(Run("quick-sphere", solver, 0, 30.0))
+    assert record["status"] == "CONVERGED", record
+    problem = PROBLEMS["quick-sphere"]
+    assert record["relative_gradient"] <= 1.01 * problem.rtol
+    assert record["feasibility"] <= 1e-12
+    assert record["value"] == pytest.approx(problem.objective.minimum, rel=1e-7)
+
+
+def test_our_counts_are_those_of_the_result():
+    problem, m = PROBLEMS["quick-procrustes"], meter(stops=False)[0]
+    result = stiefel.minimize(m, problem.start(0), method="accelerated", rtol=problem.rtol)
+    assert result.success
+    assert result.nfev >= m.values  # a point evaluated twice is one point for the meter
+    assert m.points <= m.values and m.gradients <= result.njev
+
+
+def test_a_limit_and_an_error_are_results(monkeypatch):
+    assert execute(Run("quick-sphere", "gradient-descent", 0, 1e-3))["status"] == "TIME_LIMIT"
+
+    def broken(meter, X0):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(Solver, "load", lambda self: broken)
+    record = execute(Run("quick-sphere", "lbfgs", 0, 1.0))
+    assert (record["status"], record["message"]) == ("FAILED", "RuntimeError: no")
+    monkeypatch.setattr(Solver, "load", lambda self: lambda meter, X0: X0)
+    assert execute(Run("quick-sphere", "lbfgs", 0, 1.0))["status"] == "STOPPED"
+
+
+def test_plan_covers_every_method_and_says_what_it_leaves_out(monkeypatch):
+    runs, _ = plan(Extent(starts=2))
+    assert {run.solver for run in runs} >= set(METHODS)
+    assert [run.start for run in runs] == sorted(run.start for run in runs)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    runs, left_out = plan(Extent(solvers=["pymanopt-cg-hs"]))
+    assert runs == [] and "pymanopt is not installed" in left_out[0]
+    with pytest.raises(ValueError, match="unknown solver 'pymanopt'"):
+        plan(Extent(solvers=["pymanopt"]))
+
+
+def _record(problem, solver, points, status="CONVERGED"):
+    return {"run": {"problem": problem, "solver": solver, "start": 0, "limit": 1.0},
+            "status": status, "points": points, "hessian_products": 0.0, "value": 1.0}  # fmt: skip
+
+
+def test_performance_profile_by_hand():
+    records = [
+        _record("table1", "auto", 100), _record("table1", "lbfgs", 300),
+        _record("sphere", "auto", 50), _record("sphere", "lbfgs", 25),
+        _record("table2", "auto", 10), _record("table2", "lbfgs", 1, "TIME_LIMIT"),
+    ]  # fmt: skip
+    curves = measures.profile(records, measures.evaluations, ["auto", "lbfgs"])
+    assert curves == {"auto": ([1.0, 1.0, 2.0], 3), "lbfgs": ([1.0, 3.0], 3)}
+    x, y = measures.staircase(*curves["lbfgs"], 10.0)
+    assert (x[-1], y[-1]) == (10.0, 2 / 3)
+
+
+def test_quick_benchmark_from_end_to_end(tmp_path):
+    extent = Extent(quick=True, solvers=("auto", "lbfgs", "scipy-lbfgs", "arpack"))
+    outcome = benchmark(Request(tmp_path, extent))
+    assert len(outcome.records) == len(plan(extent)[0])
+    assert not [
+        r for r in outcome.records if r["run"]["solver"] == "auto" and r["status"] != "CONVERGED"
+    ]
+    lines = (tmp_path / "bench.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines]
+    text = (tmp_path / "bench.md").read_text(encoding="utf-8")
+    assert "quick-kohn-sham" in text and "SciPy ARPACK¹" in text
+    assert "SciPy L-BFGS-B" in outcome.report.summary[0][5]
+    for name in ("profile-evaluations.svg", "profile-cpu.png"):
+        assert (tmp_path / name).stat().st_size > 1000
+    again = benchmark(Request(tmp_path, extent, resume=True))
+    assert len(again.records) == len(load(tmp_path / "bench.jsonl")) == len(lines)
