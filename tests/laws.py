@@ -349,8 +349,6 @@ def dimension_counts_tangents(g, case, rng):
         parts = zip(case.parts, X, strict=True)
         assert g.dimension(X) == sum(p.geometry().dimension(x) for p, x in parts)
         return
-    if case.quotient:
-        return  # `dimension` counts the representatives
     units = np.eye(X.size).reshape(X.size, *X.shape).astype(X.dtype)
     units = list(units) + ([1j * u for u in units] if case.dtype is complex else [])
     images = [oracles.real_coordinates(g.project_direction(X, u)) for u in units]

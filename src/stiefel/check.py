@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .geometry import Grassmann, Stiefel
 from .interop.functions import CountedObjective
 from .interop.trees import Tree
 from .minimize import place
@@ -64,6 +65,51 @@ def check_gradient(
     if correct:
         return GradientCheck(True, slope, error, "")
     return GradientCheck(False, slope, error, _explain(tests, measured, gradient, scale, allowed))
+
+
+@dataclass(frozen=True)
+class InvarianceCheck:
+    """The verdict of `check_invariance`; true in a condition if f sees the span only."""
+
+    invariant: bool
+    change: float  # the largest |f(XQ) − f(X)|/|f(X)| over random unitary Q
+    vertical: float  # the part of XᴴG that turns the basis
+    explanation: str
+
+    def __bool__(self) -> bool:
+        return self.invariant
+
+    def __str__(self) -> str:
+        return self.explanation
+
+
+def check_invariance(fun: Any, X: Array, *, jac: Any = None, B: Any = None) -> InvarianceCheck:
+    """Whether f(XQ) = f(X) for unitary Q, as `Grassmann` needs: three values and one gradient."""
+    tree = Tree(X)
+    geometry, X = place(tree, X, Grassmann(B=B))
+    objective = CountedObjective(fun, jac, tree, X)
+    f, gradient, _ = objective.value_and_gradient(X)
+    rng = np.random.default_rng(0)
+    turns = [
+        Stiefel().nearest(_gaussian_like(X[..., : X.shape[-1], :], rng)) for _ in range(DIRECTIONS)
+    ]
+    change = max(abs(objective.value(X @ Q) - f) for Q in turns) / max(abs(f), 1e-300)
+    vertical = geometry.vertical_part(X, gradient)
+    allowed = math.sqrt(geometry.eps(X))
+    same_value, same_gradient = change <= allowed, vertical <= max(1e-4, allowed)
+    if same_value and same_gradient:
+        sentence = "f depends on the span of X only"
+    elif same_value:
+        sentence = (
+            f"f(XQ) = f(X), but {100 * vertical:.2g} % of XᴴG turns the basis: the gradient "
+            "is wrong; see stiefel.check_gradient"
+        )
+    else:
+        sentence = (
+            f"f is not a function of the span of X: f(XQ) differs from f(X) by {change:.1e} "
+            "(relative) for a random unitary Q; use manifold=Stiefel()"
+        )
+    return InvarianceCheck(same_value and same_gradient, change, vertical, sentence)
 
 
 class _Direction:

@@ -15,7 +15,8 @@ from typing import Any
 from .geometry import Product, Stiefel
 from .geometry.checks import check_array
 from .geometry.layout import layout
-from .geometry.orthogonal import determinant_signs
+from .geometry.grassmann import check_invariant_gradient
+from .geometry.orthogonal import determinant_signs, determinants
 from .interop.arrays import describe, own_copy
 from .interop.functions import CountedObjective
 from .interop.mpi.objective import RankObjective
@@ -167,6 +168,7 @@ def minimize(
     elif resume:
         raise ValueError("resume=True needs the path of a checkpoint: pass checkpoint=")
     objective.calibrate(X)
+    check_invariant_gradient(geometry, X, objective.first_gradient)
     problem = Problem(
         geometry,
         objective,
@@ -187,6 +189,7 @@ def minimize(
         result = run.start(X)
     if line is not None:
         line.close(result.message)
+    result.determinant = determinants(tree, result.x)
     return result
 
 

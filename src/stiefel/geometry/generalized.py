@@ -15,6 +15,8 @@ given, B itself is only probed: a few dozen products.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from operator import matmul
 from typing import Any
 
 import numpy as np
@@ -49,9 +51,18 @@ def weighted(kernels: Kernels, B: Any, solve: Callable[[Array], Array] | None, X
         factors, inverse = _factorised(kernels, B, probe)
     except NotPositive:
         raise _indefinite() from None
-    return kernels.weighted(
-        lambda w, A: apply(w[0], A), lambda w, G: inverse(w[1], G), (weights, factors)
-    )
+    return kernels.weighted(_With(apply, 0), _With(inverse, 1), (weights, factors))
+
+
+@dataclass(frozen=True)
+class _With:
+    """``function`` with one of the weights; equal ones share their compiled code."""
+
+    function: Apply
+    which: int
+
+    def __call__(self, weights: Any, A: Array) -> Array:
+        return self.function(weights[self.which], A)
 
 
 def _is_operator(B: Any) -> bool:
@@ -101,7 +112,7 @@ def _product(B: Any) -> tuple[Any, Apply]:
     if isinstance(B, np.ndarray) or scipy.sparse.issparse(B):
         real = B.dtype.kind != "c"
         return B, lambda M, A: _columns(lambda C: M @ C, A, real)
-    return B, lambda M, A: M @ A
+    return B, matmul
 
 
 def _columns(function: Callable[[Array], Array], A: Array, real: bool = False) -> Array:

@@ -7,11 +7,16 @@ they are compared.  The ray is the Cayley retraction, unchanged.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 from . import cayley, second_order
 from .kernels import Array, Kernels
 from .stiefel import Stiefel
+
+
+INVARIANCE_TOLERANCE = 1e-4  # of the gradient; gradients by differences are no better
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,13 @@ class Grassmann(Stiefel):
         """The Riemannian Hessian times a horizontal W; ``E`` is the Euclidean one times W."""
         return self._k(X).call(second_order.grassmann_hessian, X, gradient, W, E)
 
+    def vertical_part(self, X: Array, G: Array) -> float:
+        """How much of the gradient G turns the basis: ‖skew(XᴴG)‖/‖XᴴG‖, 0 if f sees the span only.
+
+        f(XQ) = f(X) for all unitary Q near I means Re⟨G, XA⟩ = 0 for all skew A.
+        """
+        return math.sqrt(float(self._k(X).call(_vertical_part, X, G)))
+
     def align(self, X: Array, Y: Array) -> Array:
         """The basis YQ of span Y that is nearest to the basis X."""
         return self._k(X).call(_align, X, Y)
@@ -44,9 +56,36 @@ class Grassmann(Stiefel):
     def extrapolate(self, X: Array, Y: Array, tau: float) -> Array:
         return self._k(X).call(_extrapolate, X, Y, tau)
 
+    def dimension(self, X: Array) -> int:
+        """k(n − k) for each subspace, twice that if complex: turning the basis is no freedom."""
+        n, k = X.shape[-2:]
+        real = math.prod(X.shape[:-2]) * k * (n - k)
+        return 2 * real if self._k(X).is_complex(X) else real
+
     def distance(self, X: Array, Y: Array) -> float:
         """The geodesic distance (Σ θ_i²)^{1/2} of the principal angles θ_i."""
         return float(self._k(X).call(_distance, X, Y))
+
+
+def check_invariant_gradient(manifold: Any, X: Any, gradient: Any) -> None:
+    """Refuse a function on a Grassmann manifold whose gradient sees more than the span.
+
+    The part of the gradient that turns the basis would be dropped, and a point that is not
+    stationary called converged.
+    """
+    if hasattr(manifold, "factors"):
+        for factor, x, g in zip(manifold.factors, X, gradient, strict=True):
+            check_invariant_gradient(factor, x, g)
+        return
+    if not isinstance(manifold, Grassmann):
+        return
+    part, eps = manifold.vertical_part(X, gradient), manifold.eps(X)
+    if part > max(INVARIANCE_TOLERANCE, 1e3 * eps):
+        raise ValueError(
+            f"f is not a function of the span of X: {100 * part:.2g} % of XᴴG at X0 turns the "
+            "basis, where f(XQ) = f(X) gives none; use manifold=Stiefel(), or see "
+            "stiefel.check.check_invariance(fun, X0)"
+        )
 
 
 def _project(k: Kernels, X: Array, G: Array) -> Array:
@@ -57,12 +96,24 @@ def _project_direction(k: Kernels, X: Array, W: Array) -> Array:
     return k.subtract(W, X, k.gram(X, W))
 
 
+def _vertical_part(k: Kernels, X: Array, G: Array) -> Array:
+    XG = k.pairing(X, G)
+    total = k.squared_frobenius(XG)
+    # All of XᴴG at rounding level says nothing: a gradient that is orthogonal to X is invariant.
+    least = k.squared_frobenius(k.eye(XG)) * float(k.xp.finfo(XG.dtype).eps) * _size(k, G)
+    return k.squared_frobenius(k.skew(XG)) / (total + least + float(k.xp.finfo(XG.dtype).tiny))
+
+
+def _size(k: Kernels, G: Array) -> Array:
+    return k.reduce(k._dot(G, G))[0]
+
+
 def _align(k: Kernels, X: Array, Y: Array) -> Array:
     return Y @ k.polar(k.gram(Y, X))
 
 
 def _extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
-    return cayley.extrapolate(k, X, _align(k, X, Y), tau)
+    return k.call(cayley.extrapolate, X, _align(k, X, Y), tau)
 
 
 def _distance(k: Kernels, X: Array, Y: Array) -> Array:
@@ -70,7 +121,7 @@ def _distance(k: Kernels, X: Array, Y: Array) -> Array:
     xp = k.xp
     m = k.gram(X, Y)
     N = k.subtract(Y, X, m)
-    cosines = xp.linalg.svdvals(m)
-    sines = xp.flip(xp.sqrt(xp.clip(xp.linalg.eigvalsh(k.gram(N, N)), 0.0, None)), axis=-1)
-    angles = xp.atan2(xp.flip(sines, axis=-1), cosines)
+    cosines = xp.linalg.svdvals(m)  # falling, as the angles rise
+    sines = xp.sqrt(xp.clip(xp.linalg.eigvalsh(k.hermitian(k.gram(N, N))), 0.0, None))
+    angles = xp.atan2(sines, cosines)
     return xp.sqrt(xp.sum(angles * angles))

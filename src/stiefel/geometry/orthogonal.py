@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from typing import ClassVar
 
 from stiefel.interop.arrays import kernels_for
@@ -60,3 +61,24 @@ def determinant_signs(X: Array) -> str | None:
     determinants = k.xp.linalg.det(X)
     lowest, highest = float(k.xp.min(determinants)), float(k.xp.max(determinants))
     return "+1" if lowest > 0 else "−1" if highest < 0 else "both signs"
+
+
+def determinants(tree: Any, x: Any) -> Any:
+    """The signs of the determinants of real square leaves, in the structure of x.
+
+    1.0 or −1.0, or an array of them for a stack; None for other leaves, and if all are others.
+    """
+    signs = tuple(_signs(leaf) for leaf in tree.flatten(x))
+    if all(s is None for s in signs):
+        return None
+    return signs[0] if tree.is_leaf else tree.unflatten(signs)
+
+
+def _signs(X: Array) -> Any:
+    if len(X.shape) < 2 or X.shape[-1] != X.shape[-2] or X.shape[-1] == 1:
+        return None
+    k = kernels_for(X)
+    if k.is_complex(X):
+        return None
+    signs = k.xp.sign(k.xp.linalg.det(X))
+    return float(signs) if len(signs.shape) == 0 else signs

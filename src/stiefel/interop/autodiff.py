@@ -77,6 +77,10 @@ def _jax(fun: Callable[[Any], Any]) -> Differentiated:
         return f
 
     both = jax.value_and_grad(checked)
+    if isinstance(fun, jax.stages.Wrapped):
+        # The user compiled the value; differentiating compiled code anew at every call would
+        # cost milliseconds.  A plain function is left plain: it may count or print.
+        both = jax.jit(both)
 
     def pair(X: Any) -> tuple[Any, Any, Any]:
         f, gradient = both(X)

@@ -140,6 +140,12 @@ class CountedObjective:
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self._held = (X, (f, G, aux))
 
+    @property
+    def first_gradient(self) -> Any:
+        """The Euclidean gradient that `calibrate` computed and the solver has not asked for yet."""
+        assert self._held is not None
+        return self._held[1][1]
+
     def rewind(self, nfev: int, njev: int, scale: float, nhev: int = 0) -> None:
         """Counts and scale of a saved run."""
         self.nfev, self.njev, self.scale, self._held = nfev, njev, scale, None
@@ -214,13 +220,25 @@ def _as_pair(returned: Any, fun: Any) -> Pair:
     if isinstance(returned, tuple) and len(returned) == 3:
         return returned
     name = getattr(fun, "__name__", "fun")
-    if isinstance(returned, tuple):
-        given = f"a tuple of {len(returned)}"
-    else:
-        given = describe(returned)
+    if is_array(returned) and library(returned) in ("torch", "jax"):
+        raise TypeError(
+            f"{name}(X) returned {describe(returned)}, and X0 is a NumPy array; "
+            + _in_the_library(library(returned))
+        )
+    given = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
     raise TypeError(
         f"{name}(X) returned {given}; expected (value, gradient) or (value, gradient, aux): "
         "return the gradient too, or pass it as jac="
+    )
+
+
+def _in_the_library(name: str) -> str:
+    """How to start in the library in which fun computes."""
+    if name == "torch":
+        return "pass torch.as_tensor(X0): then gradients come from autodiff"
+    return (
+        "pass jax.numpy.asarray(X0): then gradients come from autodiff.  JAX computes in float32 "
+        'unless jax.config.update("jax_enable_x64", True) is called first'
     )
 
 
@@ -247,8 +265,11 @@ def _check_gradient(G: Any, X: Array, name: str) -> Array:
     if isinstance(X, np.ndarray) and isinstance(G, (list, np.generic, float, int)):
         G = np.asarray(G, dtype=X.dtype)
     if not is_array(G) or library(G) != library(X):
+        hint = ""
+        if isinstance(X, np.ndarray) and is_array(G) and library(G) in ("torch", "jax"):
+            hint = "; " + _in_the_library(library(G))
         raise TypeError(
-            f"{name} is {describe(G)}; expected an array of the library of X ({library(X)})"
+            f"{name} is {describe(G)}; expected an array of the library of X ({library(X)}){hint}"
         )
     if tuple(G.shape) != tuple(X.shape):
         raise ValueError(f"{name} has shape {tuple(G.shape)}; expected {tuple(X.shape)}, as X has")

@@ -18,30 +18,20 @@ from stiefel.geometry.kernels import Array, Kernels
 class JaxKernels(Kernels):
     def __init__(self) -> None:
         super().__init__(jnp)
-        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._compiled: dict[Any, Callable[..., Any]] = {}  # shared by weighted copies
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        compiled = self._compiled.get(function)
+        key = (function, self._weigh, self._sharpen)
+        compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = self._compiled[function] = jax.jit(partial(self._apply, function))
+            compiled = self._compiled[key] = jax.jit(partial(self._apply, function))
         return compiled(self.weights, *arguments)
 
     def _apply(self, function: Callable[..., Any], weights: Any, *arguments: Any) -> Any:
-        if weights is None:
-            return function(self, *arguments)
+        """`function` while it is traced: the weights are arguments, not constants."""
         traced = copy.copy(self)
         traced.weights = weights
         return function(traced, *arguments)
-
-    def weighted(
-        self,
-        weigh: Callable[[Any, Array], Array],
-        sharpen: Callable[[Any, Array], Array],
-        weights: Any = None,
-    ) -> Kernels:
-        result = super().weighted(weigh, sharpen, weights)
-        result._compiled = {}  # type: ignore[attr-defined]  # compiled code knows `weigh`
-        return result
 
     def factorise(self, M: Array) -> tuple[Any, Callable[[Any, Array], Array]]:
         L = jnp.linalg.cholesky(M)

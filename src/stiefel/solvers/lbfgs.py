@@ -169,7 +169,9 @@ class LBFGS:
             return geometry.combine(scale, q, 0.0, q)
         G = geometry.from_coordinates(x, q)
         W = problem.preconditioned(x, G, aux) if self.metric is None else self.metric(x, G)
-        return geometry.coordinates(x, W)
+        r = geometry.coordinates(x, W)
+        # A preconditioner that is not positive here is left aside, as in every other method.
+        return r if geometry.dot(q, r) > 0 else geometry.combine(scale, q, 0.0, q)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the memory and try the gradient, or give up."""

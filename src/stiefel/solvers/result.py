@@ -39,6 +39,8 @@ class Result(OptimizeResult):  # type: ignore[misc]
     restarts : how often the momentum was dropped.
     restorations : how often the point was brought back onto the manifold.
     success, status, message : whether the tolerance is met at ``x``, why the run ended, in words.
+    determinant : the signs of the determinants of real square matrices, which a run cannot change;
+        in the structure of x, or None if no matrix is square.
     history : per-iteration records; ``history.as_array()`` is a NumPy structured array.
     seconds : wall-clock time of the run.
     """
