@@ -1,9 +1,9 @@
 """The quadratic preconditioner against dense brute force over a basis of tangents."""
 
 import numpy as np
-import oracles
 import pytest
 
+import oracles
 import stiefel
 from cases import JAX, NUMPY, STRICT, TORCH, to_numpy
 from stiefel import Grassmann, Stiefel

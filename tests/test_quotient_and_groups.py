@@ -1,9 +1,9 @@
 """Grassmann refuses functions of more than the span; square matrices report their determinant."""
 
 import numpy as np
-import oracles
 import pytest
 
+import oracles
 import stiefel
 from stiefel import Euclidean, Grassmann, SpecialOrthogonal, Stiefel
 from stiefel.check import check_invariance

@@ -14,8 +14,8 @@ from typing import Any
 
 from .geometry import Product, Stiefel
 from .geometry.checks import check_array
-from .geometry.layout import layout
 from .geometry.grassmann import check_invariant_gradient
+from .geometry.layout import layout
 from .geometry.orthogonal import determinant_signs, determinants
 from .interop.arrays import describe, own_copy
 from .interop.functions import CountedObjective

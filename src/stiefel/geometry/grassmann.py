@@ -15,7 +15,6 @@ from . import cayley, second_order
 from .kernels import Array, Kernels
 from .stiefel import Stiefel
 
-
 INVARIANCE_TOLERANCE = 1e-4  # of the gradient; gradients by differences are no better
 
 
