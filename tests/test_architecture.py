@@ -1,0 +1,185 @@
+"""The shape of the program: who imports whom, what the front door shows, what maps to the paper."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import stiefel
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "stiefel"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+FRONT_DOOR = ["minimize", "Result", "Status", "Stiefel", "Grassmann", "Sphere", "Euclidean", "SpecialOrthogonal", "AcceleratedGradient", "GradientDescent", "LBFGS", "ConjugateGradient", "TrustRegion", "RelativeGradient", "MaxIterations", "MaxSeconds", "interpolate", "extrapolate", "nearest", "random_point", "check_gradient"]
+
+# A package may import itself and what stands before it; `interop` is asked by everyone, and asks
+# back only for the kernels it specialises, the rules it shows and the points it runs on.
+LAYERS = ["geometry", "objectives", "solvers", "minimize", "applications", "experiments", "cli"]
+INTEROP_MAY_ASK = ("stiefel.geometry", "stiefel.solvers.stopping", "stiefel.interop")
+FRONT = ("check", "points", "__init__")  # beside minimize
+
+
+def name_of(path):
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path):
+    """Absolute names of the modules of this package that a file imports, wherever in the file."""
+    package = path.relative_to(SOURCE.parent).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.partition(".")[0] == "stiefel")
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
+            module = ".".join(filter(None, (base, node.module)))
+            if module.partition(".")[0] == "stiefel":
+                yield module
+
+
+def layer(module):
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "minimize"  # the front door
+    return "minimize" if parts[1] in FRONT else parts[1]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p))
+def test_imports_go_one_way(path):
+    here = layer(name_of(path))
+    for imported in imports_of(path):
+        there = layer(imported)
+        if there == "interop":
+            continue
+        if here == "interop":
+            names_a_rule = imported.startswith(INTEROP_MAY_ASK)
+            assert names_a_rule, f"{name_of(path)} imports {imported}"
+            continue
+        assert LAYERS.index(there) <= LAYERS.index(here), f"{name_of(path)} imports {imported}"
+
+
+def test_only_interop_names_array_libraries():
+    foreign = {"torch", "jax", "cupy", "mpi4py", "array_api_compat", "array_api_strict"}
+    for path in MODULES:
+        if path.is_relative_to(SOURCE / "interop"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            named = foreign & {n.partition(".")[0] for n in names}
+            allowed = name_of(path).split(".")[1:2] in (["cli"], ["experiments"], ["applications"])
+            assert not named or allowed, f"{name_of(path)} imports {named}"
+
+
+def test_the_front_door():
+    assert sorted(stiefel.__all__) == sorted(FRONT_DOOR)
+    for name in FRONT_DOOR:
+        assert getattr(stiefel, name).__doc__, name
+
+
+def test_importing_is_light():
+    """No array library but NumPy comes in by itself."""
+    import subprocess
+    import sys
+
+    code = "import sys, stiefel; print([m for m in ('torch', 'jax', 'typer') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+LONGER = {"stiefel.minimize": 400, "stiefel.solvers.driver": 400}
+
+
+def test_files_are_short():
+    for path in MODULES:
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= LONGER.get(name_of(path), 300), f"{name_of(path)} has {lines} lines"
+
+
+def test_nothing_prints_outside_the_command_line():
+    """A worker process speaks to its parent through its standard output; nobody else does."""
+    for path in MODULES:
+        name = name_of(path)
+        if name.startswith("stiefel.cli") or name == "stiefel.experiments.worker":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            forbidden = {"print", "eval", "exec", "input"}
+            assert not (called and node.func.id in forbidden), f"{name}, line {node.lineno}"
+
+
+def test_no_global_random_state_and_no_pickle():
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(
+            r"import pickle|pickle\.(load|dump)|np\.random\.(seed|rand|randn|normal)\(", text
+        ), path
+        assert "allow_pickle=True" not in text, path
+
+
+# -- the paper ------------------------------------------------------------------------------------
+
+PAPER = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+NUMBERED = {  # how many numbered equations each section has
+    "1": 1,
+    "2": 13,
+    "3": 8,
+    "4": 23,
+    "5": 6,
+    "A": 12,
+    "B": 4,
+}
+
+
+def test_every_numbered_item_of_the_paper_is_in_the_map():
+    listed = set(re.findall(r"\((\w\.\d+)\)", PAPER))
+    for first, last in re.findall(r"\((\w\.\d+)\) to \((\w\.\d+)\)", PAPER):
+        section, low = first.split(".")
+        listed |= {f"{section}.{i}" for i in range(int(low), int(last.split(".")[1]) + 1)}
+    expected = {f"{s}.{i}" for s, count in NUMBERED.items() for i in range(1, count + 1)}
+    assert listed == expected
+    for item in ("Theorem 3.1", "Theorem 3.2", "Theorem 4.1", "Lemma 4.2", "Algorithm 1"):
+        assert item in PAPER
+    for item in ("Algorithm 2", "Figure 1", "Figure 2", "Table 1", "Table 2", "Definition 2.1"):
+        assert item in PAPER
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(stiefel\.[\w.]+)`", PAPER))))
+def test_every_function_of_the_map_exists(name):
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[end:]:
+            found = getattr(found, attribute)
+        assert callable(found)
+        return
+    raise AssertionError(name)
+
+
+REFERENCES = re.compile(
+    r"(?:eqs?\. \([\w-]+\)|(?:Theorem|Lemma|Algorithm|Table|Figure) \d(?:\.\d)?|Section \d\.\d)"
+)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p))
+def test_what_docstrings_cite_is_in_the_map(path):
+    cited = set(REFERENCES.findall(path.read_text(encoding="utf-8")))
+    missing = {c for c in cited if c not in PAPER}
+    assert not missing, f"{name_of(path)} cites {missing}"
+
+
+def test_laws_named_in_the_map_exist():
+    import laws
+
+    names = {law.__name__ for law in laws.LAWS}
+    assert set(re.findall(r"law `(\w+)`", PAPER)) <= names
+    assert "lemma_bounds_the_lift" in names
