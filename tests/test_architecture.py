@@ -13,7 +13,29 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "stiefel"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-FRONT_DOOR = ["minimize", "Result", "Status", "Stiefel", "Grassmann", "Sphere", "Euclidean", "SpecialOrthogonal", "AcceleratedGradient", "GradientDescent", "LBFGS", "ConjugateGradient", "TrustRegion", "RelativeGradient", "MaxIterations", "MaxSeconds", "interpolate", "extrapolate", "nearest", "random_point", "check_gradient"]
+FRONT_DOOR = [
+    "minimize",
+    "Result",
+    "Status",
+    "Stiefel",
+    "Grassmann",
+    "Sphere",
+    "Euclidean",
+    "SpecialOrthogonal",
+    "AcceleratedGradient",
+    "GradientDescent",
+    "LBFGS",
+    "ConjugateGradient",
+    "TrustRegion",
+    "RelativeGradient",
+    "MaxIterations",
+    "MaxSeconds",
+    "interpolate",
+    "extrapolate",
+    "nearest",
+    "random_point",
+    "check_gradient",
+]
 
 # A package may import itself and what stands before it; `interop` is asked by everyone, and asks
 # back only for the kernels it specialises, the rules it shows and the points it runs on.
