@@ -105,7 +105,7 @@ def lattice(n: int, k: int, scale: float) -> list[float]:
     """The steps γ = 0.1 · 1.7ʲ that lie near 1/L, as γL; L = 2 · scale · α_k (λ_n − λ_1)."""
     L = 2 * scale * k * (n - 1 / n)
     steps = 0.1 * 1.7 ** np.arange(-60.0, 20.0) * L
-    return [float(g) for g in steps[(steps >= 0.8) & (steps < 0.8 * 1.7**2)]]
+    return [float(g) for g in steps[(steps >= 0.8) & (steps < 0.8 * 1.7**3)]]
 
 
 def starts_text(done: int, failed: int) -> str:
