@@ -26,7 +26,7 @@ from .interop.progress import ProgressLine
 from .interop.trees import Tree
 from .solvers import METHODS
 from .solvers.checkpoint import open_checkpoint
-from .solvers.driver import Run, Snapshot
+from .solvers.driver import Run, Snapshot, feasible, is_feasible
 from .solvers.problem import Problem
 from .solvers.result import Result
 from .solvers.stopping import (
@@ -144,6 +144,8 @@ def minimize(
         agree(ranks, leaves, {"method": solver} | limits | choices | functions)
     geometry, X = _bind(tree, leaves, ranks)
     X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
+    restored = not is_feasible(geometry, X)
+    X = feasible(geometry, X) if restored else X
     with together(ranks):
         objective = _objective(
             fun, jac, tree, X, math.inf if maxfun is None else maxfun, hessp, ranks, value, leaves
@@ -180,6 +182,7 @@ def minimize(
     line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
     stop_flag = shared_callback(ranks, callback)
     run = Run(problem, solver, rule, objective, stop_flag, line, saver, ranks)
+    run.restorations += restored
     if saver is not None and saved is not None:
         saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
         nhev = int(saved.history.as_array()["nhev"][-1])

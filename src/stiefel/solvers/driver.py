@@ -155,8 +155,7 @@ class Run:
             try:
                 state = self.solver.step(self.problem, state)
             except EvaluationLimit:
-                message = f"{self.objective.nfev} evaluations reached the limit"
-                return self._result(state, Reason(Status.MAX_EVALUATIONS, message))
+                return self._result(state, self._evaluations_reached())
             self.nit += 1
             self.restarts += state.restarted
             self._record(state)
@@ -190,12 +189,15 @@ class Run:
     def _confirm(self, state: SolverState, reason: Reason) -> Result:
         """Success only if the point to be returned is feasible and meets the tolerance itself."""
         geometry = self.problem.geometry
-        if geometry.defect(state.x) <= geometry.allowed_defect(state.x):
+        if is_feasible(geometry, state.x):
             return self._result(state, reason)
         if self.restorations >= MAX_RESTORATIONS:
             return self._result(state, Reason(Status.ROUNDING_LIMIT, self._reached()))
+        try:
+            state = self.solver.init(self.problem, feasible(geometry, state.x))
+        except EvaluationLimit:
+            return self._result(state, self._evaluations_reached())
         self.restorations += 1
-        state = self.solver.init(self.problem, geometry.restore(state.x))
         self._record(state)
         return self._loop(state)
 
@@ -273,6 +275,10 @@ class Run:
             decrease,
         )
 
+    def _evaluations_reached(self) -> Reason:
+        message = f"{self.objective.nfev} evaluations reached the limit"
+        return Reason(Status.MAX_EVALUATIONS, message)
+
     def _reached(self) -> str:
         norm = self.best.norm if self.best is not None else math.nan
         relative = norm / self.initial_norm if self.initial_norm else 0.0
@@ -304,11 +310,11 @@ class Run:
 
     def _package(self, best: Best, reason: Reason) -> Result:
         objective, geometry = self.objective, self.problem.geometry
-        x, defect = best.x, geometry.defect(best.x)
-        if math.isfinite(defect) and defect > geometry.allowed_defect(x):
-            # Only unconverged points come here: the norm reported is the one measured before.
-            x = geometry.restore(x)
-            defect = geometry.defect(x)
+        x, note = best.x, ""
+        if not is_feasible(geometry, x):
+            # Only unconverged points come here, and the function is not called any more.
+            x = feasible(geometry, x)
+            note = f" (value and gradient: before a restoration from {geometry.defect(best.x):.1e})"
             self.restorations += 1
         gradient = best.G
         if objective.scale != 1.0:
@@ -318,7 +324,7 @@ class Run:
             fun=best.f / objective.scale,
             grad=objective.user_point(gradient),
             gradient_norm=best.norm / objective.scale,
-            feasibility=defect,
+            feasibility=geometry.defect(x),
             nit=self.nit,
             nfev=objective.nfev,
             njev=objective.njev,
@@ -327,7 +333,7 @@ class Run:
             restorations=self.restorations,
             success=reason.status is Status.CONVERGED,
             status=reason.status,
-            message=f"{reason.status.name}: {reason.message}",
+            message=f"{reason.status.name}: {reason.message}{note}",
             history=self.history,
             seconds=self.seconds,
         )
@@ -338,10 +344,29 @@ class Run:
             return
         if self.ranks is not None and not self.ranks.raised_everywhere(error):
             return  # packaging would wait for ranks that are not coming
-        status = Status.STOPPED_BY_CALLBACK
-        reason = Reason(status, f"interrupted by {type(error).__name__} in iteration {self.nit}")
+        message = f"{type(error).__name__} in iteration {self.nit}: {self._reached()}"
+        reason = Reason(Status.INTERRUPTED, message)
         error.partial_result = self._package(self.best, reason)  # type: ignore[attr-defined]
         error.add_note(
             f"stiefel: iteration {self.nit}; the best point so far is in the exception's "
             "partial_result attribute"
         )
+
+
+def is_feasible(geometry: Any, x: Array) -> bool:
+    """Whether every matrix of x keeps the promise ‖XᴴX − I‖ ≤ 10 eps √k of its own precision."""
+    factors = getattr(geometry, "factors", None)
+    if factors is None:
+        return bool(geometry.defect(x) <= geometry.allowed_defect(x))
+    return all(map(is_feasible, factors, x))
+
+
+def feasible(geometry: Any, x: Array) -> Array:
+    """x, brought back where it must be: cheaply, or by the polar factor."""
+    factors = getattr(geometry, "factors", None)
+    if factors is not None:
+        return tuple(map(feasible, factors, x))
+    if is_feasible(geometry, x):
+        return x
+    restored = geometry.restore(x)
+    return restored if is_feasible(geometry, restored) else geometry.restore(geometry.nearest(x))
