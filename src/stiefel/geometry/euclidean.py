@@ -49,7 +49,7 @@ class Euclidean(Blocks):
         return self.kernels or kernels_for(X)
 
     def project(self, X: Array, G: Array) -> Array:
-        return G
+        return 1.0 * G  # the user's function may write its next gradient into the same array
 
     def project_direction(self, X: Array, W: Array) -> Array:
         return W

@@ -26,6 +26,7 @@ Array = Any
 Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
 
 LARGEST_EXPONENT = 1000
+NOWHERE = object()
 SAFE = 1e100  # squares of gradients must neither overflow nor underflow
 
 
@@ -98,16 +99,32 @@ class CountedObjective:
 
     def _call_value(self, X: Any) -> float:
         assert self._value is not None
-        return self.scale * _as_float(self._value(self.user_point(X)))
+        return self.scale * _as_float(self._show(self._value, X, math.inf))
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
-        f, gradient, aux = self._pair(self.user_point(X))
+        shown = self._show(self._pair, X, None)
+        if shown is None:
+            return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
+        f, gradient, aux = shown
         return self.scale * _as_float(f), self._gradient(gradient), aux
 
     def _call_jac(self, X: Any) -> tuple[Any, ...]:
         assert self._jac is not None
-        return self._gradient(self._jac(self.user_point(X)))
+        shown = self._show(self._jac, X, NOWHERE)
+        if shown is NOWHERE:
+            return tuple(math.nan * leaf for leaf in self._leaves)
+        return self._gradient(shown)
+
+    def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
+        """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
+        try:
+            return function(self.user_point(X))
+        except Exception:
+            leaves = X if isinstance(X, tuple) else (X,)
+            if all(kernels_for(leaf).finite(leaf) for leaf in leaves):
+                raise
+            return nowhere
 
     @property
     def hessian_product(self) -> Callable[[Any, Any], Any] | None:

@@ -29,6 +29,7 @@ Array = Any
 POOR, GOOD = 0.25, 0.75  # of the predicted decrease
 SHORTEST = 1e-3  # of a step that rounding allows: a trust region this small has failed
 BLIND_REJECTIONS = 3
+VISIBLE_REJECTIONS = 10
 # A residual reduced further than this in one step is not worth its products, and beneath the
 # rounding of the gradient conjugate gradients find negative curvature that is not there.
 LEAST_FACTOR = 1e-4
@@ -103,7 +104,9 @@ class TrustRegion:
         rejections = s.rejections + 1
         failure = None
         if blind and rejections >= BLIND_REJECTIONS:
-            failure = Status.ROUNDING_LIMIT
+            # Ten rejections, a radius 10⁶ times shorter: most of them were well visible.
+            visible = rejections >= VISIBLE_REJECTIONS
+            failure = Status.STEP_NOT_FOUND if visible else Status.ROUNDING_LIMIT
         elif radius * s.local.norm < SHORTEST * problem.noise(s.local.f):
             failure = Status.STEP_NOT_FOUND
         kept = s._replace(radius=radius, k=0, rejections=rejections, restarted=True)
@@ -129,8 +132,11 @@ class TrustRegion:
 
 def _evaluate(problem: Problem, x: Array) -> tuple[Local, Array]:
     """f near x, and the Euclidean gradient that `Local` drops."""
+    geometry = problem.geometry
     f, gradient, aux = problem.objective.value_and_gradient(x)
-    return problem.assemble(x, f, problem.geometry.project(x, gradient), aux), gradient
+    local = problem.assemble(x, f, geometry.project(x, gradient), aux)
+    # A copy: the user's function may write its next gradient into the same array.
+    return local, geometry.combine(1.0, gradient, 0.0, gradient)
 
 
 def hessian_of(problem: Problem, x: Array, gradient: Array) -> Callable[[Array], Array]:
