@@ -1,0 +1,53 @@
+"""What the documentation shows runs: examples as scripts, code blocks page by page."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "docs" / "guide.md"]
+
+
+def run(script, folder):
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.stem)
+def test_example(script, tmp_path):
+    run(script, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_the_code_of_a_page(page, tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    script = tmp_path / f"{page.stem}.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    run(script, tmp_path)
+
+
+def test_pages_link_to_what_exists():
+    for page in (ROOT / "docs").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_names_the_front_door():
+    import stiefel
+
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [name for name in stiefel.__all__ if f"`{name}" not in text]
+    assert not missing
+    statuses = [s.name for s in stiefel.Status]
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    assert not [s for s in statuses if f"`{s}`" not in guide or s not in text]
