@@ -4,6 +4,7 @@ Each check asserts on every rank; the test that starts it looks at the exit stat
 """
 
 import sys
+import time
 
 import numpy as np
 import scipy.sparse.linalg
@@ -68,7 +69,8 @@ def compare(make, X0, places=1e-10, same_count=True, **options):
 def iterates():
     n, k = 201, 4
     a, d = np.linspace(1.0, 2.0, n) ** 2, np.arange(1.0, k + 1)
-    for method in ("accelerated", "accelerated-gradient-restart"):
+    both = ("accelerated", "accelerated-gradient-restart")
+    for method in both if comm.size <= 2 else both[:1]:
         whole, part = compare(
             lambda r: Quadratic(a[r], d), start(n, k), method=method, rtol=1e-12, maxiter=100
         )
@@ -79,36 +81,34 @@ def kinds():
     """Complex, stacks, one column, vectors, Grassmann, single precision, value='global'."""
     n, k = 90, 3
     a, d = np.linspace(1.0, 3.0, n), np.arange(1.0, k + 1)
-    compare(lambda r: Quadratic(a[r], d), start(n, k, dtype=complex), rtol=1e-6, places=1e-9)
-    compare(lambda r: Quadratic(a[r], d), start(2, n, k), rtol=1e-6, places=1e-9)
-    compare(lambda r: Quadratic(a[r], [1.0]), start(n, 1), rtol=1e-6, places=1e-9)
-    compare(
-        lambda r: Quadratic(a[r], [1.0]),
-        start(n, k),
-        manifold=stiefel.Grassmann(),
-        maxiter=20,
-        places=1e-9,
-    )
+    few = {"maxiter": 12}
+    compare(lambda r: Quadratic(a[r], d), start(n, k, dtype=complex), **few)
+    compare(lambda r: Quadratic(a[r], d), start(2, n, k), **few)
+    compare(lambda r: Quadratic(a[r], [1.0]), start(n, 1), **few)
+    compare(lambda r: Quadratic(a[r], [1.0]), start(n, k), manifold=stiefel.Grassmann(), **few)
     x = start(n, 1)[:, 0]
 
     def sphere(part):
         return lambda x: (0.5 * float(x @ (a[part] * x)), a[part] * x)
 
-    whole = stiefel.minimize(sphere(slice(None)), x, manifold=stiefel.Sphere())
+    whole = stiefel.minimize(sphere(slice(None)), x, manifold=stiefel.Sphere(), **few)
     part = stiefel.minimize(
-        sphere(rows(n)), x[rows(n)].copy(), manifold=stiefel.Sphere(), comm=comm
+        sphere(rows(n)), x[rows(n)].copy(), manifold=stiefel.Sphere(), comm=comm, **few
     )
     assert whole.nit == part.nit and abs(whole.fun - part.fun) < 1e-12
     single = stiefel.minimize(
         Quadratic(a[rows(n)].astype("f4"), d.astype("f4")),
         start(n, k)[rows(n)].astype("f4"),
         comm=comm,
+        rtol=1e-3,
     )
     assert single.success and single.x.dtype == np.float32
     total = stiefel.minimize(
-        Quadratic(a[rows(n)], d, "global"), start(n, k)[rows(n)].copy(), comm=comm, value="global"
+        Quadratic(a[rows(n)], d, "global"), start(n, k)[rows(n)].copy(), comm=comm, value="global", **few
     )
-    share = stiefel.minimize(Quadratic(a[rows(n)], d), start(n, k)[rows(n)].copy(), comm=comm)
+    share = stiefel.minimize(
+        Quadratic(a[rows(n)], d), start(n, k)[rows(n)].copy(), comm=comm, **few
+    )
     assert total.nit == share.nit and abs(total.fun - share.fun) < 1e-13
 
 
@@ -116,31 +116,31 @@ def methods():
     """Every solver by name, with and without a preconditioner, against the known minimum."""
     from stiefel.solvers import METHODS
 
-    n, k = 80, 3
-    a, d = np.linspace(1.0, 4.0, n), np.arange(1.0, k + 1)
-    exact = 0.5 * float(np.sort(a)[:k] @ d[::-1])
+    n, k = 40, 2
+    a, d = np.concatenate([[1.0, 2.0], np.linspace(3.0, 4.0, n - 2)]), np.array([1.0, 2.0])
+    exact = 0.5 * float(a[:k] @ d[::-1])
     A, X0 = a[rows(n)], start(n, k)[rows(n)].copy()
 
     def precond(X, G):
         return G / (1.0 + A[:, None])
 
+    def hessp(X, V):
+        return A[:, None] * V * d
+
     for method in METHODS:
-        options = {"hessp": lambda X, V: A[:, None] * V * d} if method == "trust-region" else {}
-        result = stiefel.minimize(
-            Quadratic(A, d), X0, comm=comm, method=method, rtol=1e-7, maxiter=3000, **options
-        )
-        assert result.success, (method, result.message)
-        assert abs(result.fun - exact) < 1e-9, (method, result.fun, exact)
-        if method != "auto":
-            better = stiefel.minimize(
-                Quadratic(A, d), X0, comm=comm, method=method, rtol=1e-7, precond=precond, **options
+        for options in ({}, {"precond": precond}):
+            if method == "trust-region":
+                options["hessp"] = hessp
+            result = stiefel.minimize(
+                Quadratic(A, d), X0, comm=comm, method=method, rtol=1e-4, maxiter=500, **options
             )
-            assert better.success and abs(better.fun - exact) < 1e-9, (method, better.message)
+            assert result.success, (method, result.message)
+            assert abs(result.fun - exact) < 1e-6, (method, result.fun, exact)
 
 
 def generalised():
     """XᴴBX = I with B a tridiagonal operator whose products exchange rows with the neighbours."""
-    n, k = 120, 2
+    n, k = 40, 2
     a, d = np.linspace(1.0, 2.0, n), np.array([1.0, 2.0])
     B = np.eye(n) * 4.0 - np.eye(n, k=1) - np.eye(n, k=-1)
     mine = rows(n)
@@ -159,7 +159,7 @@ def generalised():
     )
     X0 = stiefel.Stiefel(B=B).nearest(start(n, k))
     whole = stiefel.minimize(
-        Quadratic(a, d), X0, manifold=stiefel.Stiefel(B=B), rtol=1e-8, maxiter=200
+        Quadratic(a, d), X0, manifold=stiefel.Stiefel(B=B), maxiter=12
     )
     for given in (solve, None):
         part = stiefel.minimize(
@@ -167,11 +167,10 @@ def generalised():
             X0[mine].copy(),
             manifold=stiefel.Stiefel(B=operator, solve=given),
             comm=comm,
-            rtol=1e-8,
-            maxiter=200,
+            maxiter=12,
         )
-        assert abs(part.fun - whole.fun) < 1e-10 and abs(part.nit - whole.nit) <= 2
-        assert np.abs(part.x - whole.x[mine]).max(initial=0.0) < 1e-6
+        assert abs(part.fun - whole.fun) < 1e-10 and part.nit == whole.nit
+        assert np.abs(part.x - whole.x[mine]).max(initial=0.0) < 1e-10
     block = scipy.sparse.diags(a[mine]) if size else np.empty((0, 0))
     diagonal = stiefel.minimize(
         Quadratic(a[mine], d),
@@ -186,14 +185,14 @@ def empty():
     """Ranks without rows: three rows on however many ranks, all on the last, all on the first."""
     a, d = np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0])
     X0 = start(3, 2, seed=3)
-    whole = stiefel.minimize(Quadratic(a, d), X0, rtol=1e-9)
+    whole = stiefel.minimize(Quadratic(a, d), X0)
     cuts = [
         rows(3),
         slice(0, 3 if comm.rank == 0 else 0),
         slice(0, 3 if comm.rank == comm.size - 1 else 0),
     ]
     for mine in cuts:
-        part = stiefel.minimize(Quadratic(a[mine], d), X0[mine].copy(), comm=comm, rtol=1e-9)
+        part = stiefel.minimize(Quadratic(a[mine], d), X0[mine].copy(), comm=comm)
         assert part.success and abs(part.fun - whole.fun) < 1e-12
     column = stiefel.minimize(
         Quadratic(a[rows(3)], [1.0]), start(3, 1, seed=1)[rows(3)].copy(), comm=comm
@@ -235,6 +234,86 @@ def mixed():
         rtol=1e-10,
     ).x
     assert np.abs(x - 1.0 / a[rows(n)]).max(initial=0.0) < 1e-9
+
+
+def expect(kind, words, call):
+    """``call`` raises ``kind`` on this rank, with all the words in its message."""
+    try:
+        call()
+    except kind as error:
+        text = f"{error} {' '.join(getattr(error, '__notes__', []))}"
+        assert type(error) is kind and all(word in text for word in words), repr(error)
+        return error
+    raise AssertionError(f"expected {kind.__name__}")
+
+
+def errors():
+    """What fails on one rank is raised on every rank, in words, and the ranks can still talk."""
+    n, k = 30, 2
+    a, d = np.linspace(1.0, 3.0, n)[rows(n)], np.array([1.0, 2.0])
+    X0 = start(n, k)[rows(n)].copy()
+    last = comm.rank == comm.size - 1
+    objective = Quadratic(a, d)
+
+    def failing(X, *others):
+        if last and objective.calls > 12:
+            raise ZeroDivisionError("no charge left")
+        return objective.value_and_gradient(X)
+
+    def run(fun=objective, x0=X0, **options):
+        objective.calls = 0
+        return stiefel.minimize(fun, x0, comm=comm, **options)
+
+    kind, words = (
+        (ZeroDivisionError, ["no charge left"])
+        if last
+        else (mpi.RankError, [f"rank {comm.size - 1}", "ZeroDivisionError", "mpi_program.py"])
+    )
+    error = expect(kind, words, lambda: run(failing))
+    assert error.partial_result.nit >= 1 and error.partial_result.x.shape == X0.shape
+    expect(kind, words, lambda: run(callback=lambda s: failing(s.x)))
+    expect(kind, words, lambda: run(precond=lambda X, G: failing(X) and G))
+    expect(kind, words, lambda: run(lambda X: failing(X)[0], jac=lambda X: failing(X)[1]))
+
+    either = ValueError
+    expect(either, ["shape of X0", "(2,)", "(1,)"], lambda: run(x0=X0[:, : 1 if last else 2]))
+    expect(either, ["dtype of X0", "float32"], lambda: run(x0=X0.astype("f4" if last else "f8")))
+    names = ["accelerated", "gradient-descent"]
+    expect(either, ["method", "GradientDescent"], lambda: run(method=names[last]))
+    expect(either, ["value", "global"], lambda: run(value="global" if last else "local"))
+    expect(either, ["rtol"], lambda: run(rtol=1e-3 if last else 1e-4))
+    expect(either, ["not orthonormal"], lambda: run(x0=X0 + last))
+    expect(TypeError if last else mpi.RankError, ["X0"], lambda: run(x0="X0" if last else X0))
+    expect(ValueError, ["cannot be orthonormal"], lambda: run(x0=X0[:1] if last else X0[:0]))
+
+    stopped = run(callback=lambda s: last and s.nit == 3)
+    assert stopped.status.name == "STOPPED_BY_CALLBACK" and stopped.nit == 3
+
+    def slow(X):
+        time.sleep(0.02 * comm.rank)
+        return objective.value_and_gradient(X)
+
+    limited = run(slow, maxtime=0.2, rtol=1e-15)
+    assert limited.status.name == "MAX_TIME"
+    for number in (limited.nit, limited.nfev, limited.seconds, limited.fun):
+        every = comm.allgather(number)
+        assert every == [every[0]] * comm.size
+
+
+def deadlock():
+    """A rank fails while the others wait for it inside the user's function: the job must end."""
+    from stiefel.interop.mpi import ranks
+
+    ranks.PATIENCE_AFTER_ERROR = 1.0
+    n = 10
+
+    def fun(X):
+        if comm.rank == 0:
+            raise ZeroDivisionError("before the exchange")
+        comm.Barrier()
+        return 0.0, X
+
+    stiefel.minimize(fun, start(n, 2)[rows(n)].copy(), comm=comm)
 
 
 def helpers():
@@ -324,9 +403,9 @@ def library(name):
         X0 = xp.asarray(start(n, k)[rows(n)])
     A, D = xp.asarray(a[rows(n)]), xp.asarray(d)
     part = stiefel.minimize(
-        lambda X: 0.5 * ((A[:, None] * X * X) * D).sum(), X0, comm=comm, method="accelerated"
+        lambda X: 0.5 * ((A[:, None] * X * X) * D).sum(), X0, comm=comm, maxiter=2
     )
-    whole = stiefel.minimize(Quadratic(a, d), start(n, k), method="accelerated")
+    whole = stiefel.minimize(Quadratic(a, d), start(n, k), maxiter=2)
     assert type(part.x) is type(X0) and abs(part.nit - whole.nit) <= 1
     assert abs(float(part.fun) - whole.fun) < 1e-10
 

@@ -64,7 +64,7 @@ class Ranks:
         self._raised: BaseException | None = None
         self._cargo: list[Cargo] = []
         self._clock = 0.0
-        self.patience = PATIENCE_AFTER_ERROR
+        self.patience = PATIENCE_AFTER_ERROR  # seconds
 
     # -- sums ------------------------------------------------------------------------------
 
