@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,16 @@ needs_mpiexec = pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec")
 
 
 def command(ranks, *arguments):
-    return [str(MPIEXEC), "-n", str(ranks), sys.executable, "-m", "mpi4py", str(PROGRAM), *arguments]
+    return [
+        str(MPIEXEC),
+        "-n",
+        str(ranks),
+        sys.executable,
+        "-m",
+        "mpi4py",
+        str(PROGRAM),
+        *arguments,
+    ]
 
 
 def environment():
@@ -34,7 +44,11 @@ def environment():
 
 def run(ranks, *arguments, timeout=240):
     return subprocess.run(
-        command(ranks, *arguments), env=environment(), capture_output=True, text=True, timeout=timeout
+        command(ranks, *arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
     )
 
 
@@ -79,6 +93,39 @@ def test_a_rank_that_fails_while_others_wait_for_it_ends_the_job():
     assert done.returncode != 0
     assert "ZeroDivisionError: before the exchange" in done.stderr
     assert "they wait inside a user's function" in done.stderr
+
+
+@needs_mpiexec
+def test_a_run_resumes_bit_for_bit_and_on_other_numbers_of_ranks(tmp_path):
+    first = tmp_path / "first"
+    first.mkdir()
+    passes(3, "saved", str(first / "run.npz"), "start")
+    for ranks, action in ((3, "same"), (2, "other"), (1, "other")):
+        copy = tmp_path / f"on-{ranks}"
+        shutil.copytree(first, copy)
+        passes(ranks, "saved", str(copy / "run.npz"), action)
+
+
+@needs_mpiexec
+def test_killing_a_rank_ends_the_job_and_its_checkpoint_goes_on_elsewhere(tmp_path):
+    path = str(tmp_path / "run.npz")
+    job = subprocess.Popen(
+        command(2, "saved", path, "victim", "0.2"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        for line in job.stdout:
+            if line.startswith("rank 1 is "):
+                os.kill(int(line.split()[-1]), signal.SIGKILL)
+                break
+        assert job.wait(timeout=30) != 0  # it ends by itself; the limit only bounds the test
+    finally:
+        job.kill()
+        job.wait()
+    passes(3, "saved", path, "other")
 
 
 @needs_mpiexec

@@ -28,6 +28,7 @@ from .solvers import METHODS
 from .solvers.checkpoint import open_checkpoint
 from .solvers.driver import Run, Snapshot, feasible, is_feasible
 from .solvers.problem import Problem
+from .solvers.rank_checkpoint import open_rank_checkpoint
 from .solvers.result import Result
 from .solvers.stopping import (
     AbsoluteGradient,
@@ -114,7 +115,8 @@ def minimize(
         Show a progress line on standard error.
     checkpoint
         The path of a file to which the run is saved every ``checkpoint_interval`` seconds, and
-        when it ends in whatever way.  A file that cannot be written gives a warning.
+        when it ends in whatever way; with ``comm``, beside one more file per rank.
+        A file that cannot be written gives a warning.
     resume
         Go on from ``checkpoint``, bit for bit as if nothing had happened, or start if the file
         does not exist.  A file that is damaged or of another run is refused.  Limits count from
@@ -141,6 +143,7 @@ def minimize(
         limits = {"rtol": rtol, "gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
         choices = {"value": value, "maxtime": maxtime, "fnoise": fnoise, "stop": stop, "jac": jac}
         functions = {"callback": callback, "precond": precond, "hessp": hessp}
+        choices |= {"checkpoint": None if checkpoint is None else str(checkpoint), "resume": resume}
         agree(ranks, leaves, {"method": solver} | limits | choices | functions)
     geometry, X = _bind(tree, leaves, ranks)
     X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
@@ -160,13 +163,14 @@ def minimize(
             raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
     saver = saved = None
     if checkpoint is not None:
-        if ranks is not None:
-            raise NotImplementedError("checkpoint= with comm= is not supported yet")
-        others = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
-        saver = open_checkpoint(
-            checkpoint, checkpoint_interval, resume, solver, geometry, X, **others
-        )
-        saved = saver.load(geometry) if saver.path.exists() else None
+        place_and_time = checkpoint, checkpoint_interval, resume, solver
+        others: dict[str, Any] = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
+        if comm is None:
+            saver = open_checkpoint(*place_and_time, geometry, X, **others)
+        else:
+            parts = tuple(leaves.values())
+            saver = open_rank_checkpoint(ranks or Ranks(comm), parts, *place_and_time, X, **others)
+        saved = saver.load(geometry) if saver.exists() else None
     elif resume:
         raise ValueError("resume=True needs the path of a checkpoint: pass checkpoint=")
     objective.calibrate(X)

@@ -60,10 +60,20 @@ class Checkpoint:
     fingerprint: dict[str, str]
     x0: Array
     error: str | None = None
+    clock: Callable[[], float] = time.monotonic
     _last: float = field(default=-math.inf, repr=False)
 
     def due(self) -> bool:
-        return time.monotonic() - self._last >= self.interval
+        return self.clock() - self._last >= self.interval
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def _write(self, header: dict[str, Any], arrays: list[Any]) -> None:
+        archive.write(self.path, header, arrays)
+
+    def _read(self) -> tuple[dict[str, Any], list[Any]]:
+        return archive.read(self.path)
 
     def save(self, saved: Saved) -> None:
         """Write; an error leaves the last file whole, is told once, and the run goes on."""
@@ -72,7 +82,7 @@ class Checkpoint:
         body["state"], body["history"] = _without_rays(saved.state), saved.history.as_array()
         header = {"fingerprint": self.fingerprint, "body": encoder(body), "tuples": encoder.tuples}
         try:
-            archive.write(self.path, header, encoder.arrays)
+            self._write(header, encoder.arrays)
         except (OSError, MemoryError) as error:
             if self.error is None:
                 warnings.warn(
@@ -83,12 +93,12 @@ class Checkpoint:
             self.error = f"{type(error).__name__}: {error}"
         else:
             self.error = None
-        self._last = time.monotonic()
+        self._last = self.clock()
 
     def load(self, geometry: Any) -> Saved:
         """The saved run, or a `CheckpointError`."""
         try:
-            header, arrays = archive.read(self.path)
+            header, arrays = self._read()
             self._compare(header.get("fingerprint"))
             tuples = header["tuples"]
             like = self.x0[0] if isinstance(self.x0, tuple) else self.x0
@@ -146,6 +156,12 @@ def open_checkpoint(
     **others: Any,
 ) -> Checkpoint:
     """Check the arguments before anything is computed."""
+    where = check_place(path, interval, resume)
+    return Checkpoint(where, interval, solver, fingerprint(solver, geometry, x0, **others), x0)
+
+
+def check_place(path: Any, interval: float, resume: bool, exists: bool = True) -> Path:
+    """The path, if a checkpoint can be kept there; ``exists``: look whether there is one."""
     try:
         where = Path(os.fspath(path))
     except TypeError:
@@ -158,11 +174,11 @@ def open_checkpoint(
         raise FileNotFoundError(
             f"checkpoint is {str(where)!r}; expected a file in a folder that exists"
         )
-    if where.exists() and not resume:
+    if exists and where.exists() and not resume:
         raise FileExistsError(
             f"{where} exists already; pass resume=True to go on from it, or move it away"
         )
-    return Checkpoint(where, interval, solver, fingerprint(solver, geometry, x0, **others), x0)
+    return where
 
 
 # -- what was solved -----------------------------------------------------------------------
@@ -184,25 +200,25 @@ def fingerprint(
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     return {
         "method": type(solver).__name__,
-        "method parameters": _describe(solver),
+        "method parameters": describe(solver),
         "array library": library(leaves[0]),
         "shape or dtype of x0": shapes,
         "x0": digest.hexdigest(),
-        "manifold": _describe(geometry),
+        "manifold": describe(geometry),
         "precond": "none" if precond is None else "given",
         "hessp": "none" if hessp is None else "given",
         "fnoise": repr(fnoise),
     }
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
     """A text that is the same in every process: no addresses, arrays by their hash."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (f.name for f in fields(value) if f.compare)
-        parts = (f"{name}={_describe(getattr(value, name))}" for name in names)
+        parts = (f"{name}={describe(getattr(value, name))}" for name in names)
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_describe, value))})"
+        return f"({', '.join(map(describe, value))})"
     if scipy.sparse.issparse(value):
         coo = value.tocoo()
         return f"sparse {value.shape} {_hash(coo.row)} {_hash(coo.col)} {_hash(coo.data)}"

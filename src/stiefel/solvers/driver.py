@@ -140,8 +140,9 @@ class Run:
         try:
             result = run()
         except BaseException as error:
-            self._attach_best(error)
-            self._save()
+            if self.ranks is None or self.ranks.raised_everywhere(error):
+                self._attach_best(error)
+                self._save()  # otherwise both would wait for ranks that are not coming
             raise
         self._save()
         if self.checkpoint is not None and self.checkpoint.error is not None:
@@ -342,8 +343,6 @@ class Run:
         """An exception propagates with the best point as ``error.partial_result``."""
         if self.best is None:
             return
-        if self.ranks is not None and not self.ranks.raised_everywhere(error):
-            return  # packaging would wait for ranks that are not coming
         message = f"{type(error).__name__} in iteration {self.nit}: {self._reached()}"
         reason = Reason(Status.INTERRUPTED, message)
         error.partial_result = self._package(self.best, reason)  # type: ignore[attr-defined]
