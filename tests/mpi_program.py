@@ -428,20 +428,20 @@ def library(name):
 def saved(path, action, wait="0"):
     """Runs with a checkpoint: start and stop, resume on any number of ranks, or be killed."""
     n, k = 101, 3
-    a, d = np.linspace(1.0, 9.0, n), np.arange(1.0, k + 1)
+    a, d = np.concatenate([[1.0, 2.0, 3.0], np.linspace(4.0, 5.0, n - 3)]), np.arange(1.0, k + 1)
     objective, X0 = Quadratic(a[rows(n)], d), start(n, k)[rows(n)].copy()
-    options = {"comm": comm, "rtol": 1e-8, "method": "accelerated"}
+    options = {"comm": comm, "rtol": 1e-6, "method": "accelerated"}
     whole = stiefel.minimize(objective, X0, **options)
-    keep = {"checkpoint": path, "checkpoint_interval": 0.0}
+    keep = {"checkpoint": path, "checkpoint_interval": 0.0 if action == "victim" else 60.0}
     if action == "start":
-        part = stiefel.minimize(objective, X0, **options, **keep, stop=stiefel.MaxIterations(20))
-        assert part.nit == 20
+        part = stiefel.minimize(objective, X0, **options, **keep, stop=stiefel.MaxIterations(8))
+        assert part.nit == 8
     elif action == "victim":
         # Says when it can be killed, and never finishes by itself.
 
         def callback(snapshot):
-            if snapshot.nit >= 20:
-                if snapshot.nit == 20:
+            if snapshot.nit >= 8:
+                if snapshot.nit == 8:
                     print(f"rank {comm.rank} is {os.getpid()}", flush=True)
                 time.sleep(float(wait))
 
@@ -450,8 +450,8 @@ def saved(path, action, wait="0"):
         part = stiefel.minimize(objective, X0, **options, **keep, resume=True)
         assert part.success and part.history["value"].size == part.nit + 1
         assert abs(part.nit - whole.nit) <= max(2, whole.nit // 10), (part.nit, whole.nit)
-        assert abs(part.fun - whole.fun) < 1e-12
-        assert np.abs(part.x - whole.x).max(initial=0.0) < 1e-5
+        assert abs(part.fun - whole.fun) < 1e-9
+        assert np.abs(part.x - whole.x).max(initial=0.0) < 1e-4
         if action == "same":
             assert (part.x == whole.x).all() and part.nit == whole.nit and part.nfev == whole.nfev
 
