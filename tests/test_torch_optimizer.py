@@ -1,0 +1,142 @@
+"""`stiefel.torch.Accelerated` runs the same method as `stiefel.minimize`, beside other optimisers."""
+
+import copy
+import io
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import stiefel  # noqa: E402
+import stiefel.torch  # noqa: E402
+from stiefel.torch import Accelerated, is_marked, mark_orthonormal  # noqa: E402
+
+A = torch.diag(torch.arange(1.0, 21.0, dtype=torch.float64))
+WEIGHTS = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+
+
+def brockett(X):
+    return torch.sum(X.conj() * (A.to(X.dtype) @ X) * WEIGHTS).real
+
+
+def parameter(dtype=torch.float64):
+    like = torch.zeros(1, dtype=dtype)
+    return torch.nn.Parameter(stiefel.random_point(20, 3, seed=1, like=like))
+
+
+def closure_for(optimizer, loss, calls=None):
+    def closure():
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        if calls is not None:
+            calls.append(1)
+        return value
+
+    return closure
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_iterates_are_those_of_minimize(dtype, fixed, wide):
+    p = parameter(dtype)
+    points = []
+    stiefel.minimize(
+        brockett,
+        p.detach().clone(),
+        method=stiefel.AcceleratedGradient(),
+        callback=lambda s: points.append(s.x.clone()),
+        maxiter=15,
+        rtol=1e-14,
+    )
+    if wide:  # the rows of a wide matrix are its orthonormal vectors
+        p = torch.nn.Parameter(p.detach().mH.contiguous())
+    tall = (lambda: p.mH) if wide else (lambda: p)
+    optimizer = Accelerated([mark_orthonormal(p)], stiefel.AcceleratedGradient(), fixed=fixed)
+    closure = closure_for(optimizer, lambda: brockett(tall()))
+    for X in points[1:]:
+        optimizer.step(closure)
+        np.testing.assert_allclose(tall().detach().resolve_conj().numpy(), X.numpy(), atol=1e-9)
+
+
+def test_a_fixed_loss_is_not_evaluated_again():
+    calls = {}
+    for fixed in (True, False):
+        p = mark_orthonormal(parameter())
+        optimizer, calls[fixed] = Accelerated([p], fixed=fixed), []
+        closure = closure_for(optimizer, lambda: brockett(p), calls[fixed])
+        losses = [optimizer.step(closure) for _ in range(10)]
+        assert losses[-1] < losses[0]
+    assert len(calls[True]) < len(calls[False]) <= len(calls[True]) + 20
+
+
+def test_state_dict_round_trip():
+    """A run that is saved and loaded in the middle goes on to the same bits."""
+    p = mark_orthonormal(parameter())
+    optimizer = Accelerated([p])
+    for _ in range(7):
+        optimizer.step(closure_for(optimizer, lambda: brockett(p)))
+    file = io.BytesIO()
+    torch.save({"optimizer": optimizer.state_dict(), "p": p.detach()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)  # nothing but tensors and numbers is in it
+
+    q = mark_orthonormal(parameter())
+    other = Accelerated([q])
+    other.load_state_dict(copy.deepcopy(saved["optimizer"]))
+    with torch.no_grad():
+        q.copy_(saved["p"])
+    for _ in range(5):
+        optimizer.step(closure_for(optimizer, lambda: brockett(p)))
+        other.step(closure_for(other, lambda: brockett(q)))
+    assert torch.equal(p, q)
+
+
+def test_beside_another_optimiser():
+    """An orthogonal layer and a free one; float32, as networks are."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4, bias=False), torch.nn.Linear(4, 1))
+    mark_orthonormal(model[0].weight)
+    inner = Accelerated(model.parameters())
+    rest = torch.optim.SGD([p for p in model.parameters() if not is_marked(p)], lr=0.05)
+    data = torch.randn(64, 8)
+    target = data[:, :1] - 2 * data[:, 1:2]
+
+    def closure():
+        model.zero_grad()
+        value = torch.mean((model(data) - target) ** 2)
+        value.backward()
+        return value
+
+    first = float(closure().detach())
+    for _ in range(60):
+        rest.zero_grad()
+        closure()
+        rest.step()
+        inner.step(closure)
+    assert float(closure().detach()) < 0.05 * first
+    W = model[0].weight.detach()
+    assert W.dtype == torch.float32
+    assert float(torch.linalg.norm(W @ W.T - torch.eye(4))) < 1e-5
+
+
+def test_groups_with_manifolds_and_misuse():
+    p, q = parameter(), torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+    with pytest.raises(ValueError, match="no parameter is marked"):
+        Accelerated([p])
+    groups = [
+        {"params": [p], "manifold": stiefel.Stiefel()},
+        {"params": [q], "manifold": stiefel.Euclidean()},
+    ]
+    optimizer = Accelerated(groups)
+    loss = lambda: brockett(p) + torch.sum((q - 3.0) ** 2)
+    for _ in range(40):
+        optimizer.step(closure_for(optimizer, loss))
+    np.testing.assert_allclose(q.detach().numpy(), 3.0, atol=0.1)
+    with pytest.raises(ValueError, match="not orthonormal"):
+        Accelerated([torch.nn.Parameter(2 * p.detach())], manifold=stiefel.Stiefel())
+    with pytest.raises(TypeError, match="no gradient after the closure"):
+        fresh = mark_orthonormal(parameter())
+        Accelerated([fresh]).step(lambda: torch.tensor(1.0))
