@@ -3,8 +3,9 @@
 from itertools import islice
 
 import numpy as np
-import oracles
 import pytest
+
+import oracles
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)

@@ -1,4 +1,4 @@
-"""`stiefel.torch.Accelerated` runs the same method as `stiefel.minimize`, beside other optimisers."""
+"""`stiefel.torch.Accelerated` runs the method of `stiefel.minimize`, beside other optimisers."""
 
 import copy
 import io
@@ -137,6 +137,6 @@ def test_groups_with_manifolds_and_misuse():
     np.testing.assert_allclose(q.detach().numpy(), 3.0, atol=0.1)
     with pytest.raises(ValueError, match="not orthonormal"):
         Accelerated([torch.nn.Parameter(2 * p.detach())], manifold=stiefel.Stiefel())
+    fresh = Accelerated([mark_orthonormal(parameter())])
     with pytest.raises(TypeError, match="no gradient after the closure"):
-        fresh = mark_orthonormal(parameter())
-        Accelerated([fresh]).step(lambda: torch.tensor(1.0))
+        fresh.step(lambda: torch.tensor(1.0))
