@@ -182,6 +182,7 @@ def minimize(
         None if fnoise is None else fnoise * objective.scale,
         geometry.eps(X),
         guarded(ranks, objective.hessian_product),
+        magnitude=objective.initial_magnitude,
     )
     line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
     stop_flag = shared_callback(ranks, callback)

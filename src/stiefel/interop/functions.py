@@ -48,6 +48,7 @@ class CountedObjective:
     ) -> None:
         self.nfev = self.njev = self.nhev = 0
         self.scale = 1.0  # a power of two; see `calibrate`
+        self.initial_magnitude = 0.0  # |f(x0)|, scaled
         self._limit = max_evaluations
         self._tree = tree
         self._leaves = x0 if isinstance(x0, tuple) else (x0,)
@@ -155,6 +156,7 @@ class CountedObjective:
             self.scale = 2.0 ** min(-round(math.log2(largest)), LARGEST_EXPONENT)
             leaves = tuple(self.scale * g for g in leaves)
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
+        self.initial_magnitude = abs(f)
         self._held = (X, (f, G, aux))
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 Array = Any
 
+PLAUSIBLE_NOISE = 1e-6  # relative to the size of f: a larger one is a jump, not noise
 ROUNDING = 10.0  # ulps of f that a sum of many terms loses
 
 
@@ -59,6 +60,12 @@ class Problem:
     fnoise: float | None = None  # absolute noise of f, where the user knows it
     eps: float = 2.0**-52
     hessp: Callable[[Array, Array], Array] | None = None
+
+    magnitude: float = 0.0  # |f(x0)|: f may pass through zero, its rounding does not
+
+    def plausible_noise(self, f: float) -> float:
+        """More than this between two values is not noise."""
+        return PLAUSIBLE_NOISE * max(abs(f), self.magnitude)
 
     def noise(self, f: float) -> float:
         """The size beneath which differences of values near f mean nothing."""

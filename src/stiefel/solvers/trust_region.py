@@ -87,6 +87,8 @@ class TrustRegion:
         )
         if blind and local.norm >= s.local.norm:
             ratio = -math.inf
+        if not ratio > self.least_ratio and _halves_gradient(problem, s, local):
+            ratio, blind = 0.5, True
         radius = self._radius(s.radius, step, ratio)
         if not ratio > self.least_ratio:
             return self._reject(problem, s, radius, blind)
@@ -103,12 +105,11 @@ class TrustRegion:
     def _reject(self, problem: Problem, s: State, radius: float, blind: bool) -> State:
         rejections = s.rejections + 1
         failure = None
-        if blind and rejections >= BLIND_REJECTIONS:
+        tiny = radius * s.local.norm < SHORTEST * problem.noise(s.local.f)
+        if tiny or (blind and rejections >= BLIND_REJECTIONS):
             # Ten rejections, a radius 10⁶ times shorter: most of them were well visible.
             visible = rejections >= VISIBLE_REJECTIONS
             failure = Status.STEP_NOT_FOUND if visible else Status.ROUNDING_LIMIT
-        elif radius * s.local.norm < SHORTEST * problem.noise(s.local.f):
-            failure = Status.STEP_NOT_FOUND
         kept = s._replace(radius=radius, k=0, rejections=rejections, restarted=True)
         return kept._replace(blind=blind, failure=failure)
 
@@ -137,6 +138,12 @@ def _evaluate(problem: Problem, x: Array) -> tuple[Local, Array]:
     local = problem.assemble(x, f, geometry.project(x, gradient), aux)
     # A copy: the user's function may write its next gradient into the same array.
     return local, geometry.combine(1.0, gradient, 0.0, gradient)
+
+
+def _halves_gradient(problem: Problem, s: State, local: Local) -> bool:
+    """Whether a step that f refuses is a Newton step within what may be noise of f."""
+    rise = local.f - s.local.f
+    return local.norm < 0.5 * s.local.norm and rise <= problem.plausible_noise(s.local.f)
 
 
 def hessian_of(problem: Problem, x: Array, gradient: Array) -> Callable[[Array], Array]:

@@ -28,7 +28,6 @@ from .result import Status
 Array = Any
 
 MAX_TRIALS = 40
-PLAUSIBLE_NOISE = 1e-6  # relative to |f|: a larger one is a jump, not noise
 COLLAPSE = 1e-6
 MARGINAL = 0.1  # a trial keeps this part of the bracket away from its ends
 EXPANSION = (1.5, 10.0)  # least and largest growth of a step that was too short
@@ -173,7 +172,7 @@ class _Search:
         recent = self.deviations[-3:]
         if self.high is None or not self.high.finite or len(recent) < 3:
             return
-        if max(recent) > PLAUSIBLE_NOISE * abs(self.start.f) or 4.0 * recent[-1] < recent[0]:
+        if max(recent) > self.problem.plausible_noise(self.start.f) or 4.0 * recent[-1] < recent[0]:
             return
         if min(recent) > abs(area):
             self.measured = max(recent)

@@ -1,0 +1,141 @@
+"""Decisions know the noise of f: the gradient falls by 10⁻¹², or the run says what stopped it."""
+
+import math
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+import stiefel
+from stiefel.solvers import METHODS
+
+N, K = 24, 3
+A = np.linspace(1.0, 4.0, N)[:, None]
+WEIGHTS = np.arange(1.0, K + 1)
+MINIMUM = float(np.sort(A[:, 0])[:K] @ WEIGHTS[::-1])
+TOLERANCE = 1e-12
+
+
+def smooth(X):
+    AX = A * X * WEIGHTS
+    return float(np.vdot(X, AX)), 2 * AX
+
+
+def noise(X):
+    """In [−1, 1], from every bit of X: the same point has the same noise."""
+    return zlib.crc32(np.ascontiguousarray(X).tobytes()) / 2**31 - 1
+
+
+def shifted(c):
+    return lambda X: (smooth(X)[0] + c, smooth(X)[1])
+
+
+def scaled(c):
+    return lambda X: (c * smooth(X)[0], c * smooth(X)[1])
+
+
+def noisy(c):
+    return lambda X: (smooth(X)[0] + c * noise(X), smooth(X)[1])
+
+
+def rounded(digits):
+    return lambda X: (round(smooth(X)[0], digits), smooth(X)[1])
+
+
+def flat(X):
+    """A degenerate minimum: the Hessian vanishes there."""
+    f, G = smooth(X)
+    return (f - MINIMUM) ** 2, 2 * (f - MINIMUM) * G
+
+
+def linear(X):
+    C = np.cos(np.arange(N * K)).reshape(N, K)
+    return float(np.vdot(C, X)), C
+
+
+CONVERGE = {
+    "plain": smooth,
+    "+1e8": shifted(1e8),
+    "-1e8": shifted(-1e8),
+    "+1e12": shifted(1e12),
+    "minimum at zero": shifted(-MINIMUM),
+    "·1e-200": scaled(1e-200),
+    "·1e200": scaled(1e200),
+    "·1e-8": scaled(1e-8),
+    "·1e8": scaled(1e8),
+    "noise 1e-10": noisy(1e-10),
+    "flat": flat,
+    "linear": linear,
+}
+MAY_STOP = {"noise 1e-6": noisy(1e-6), "six digits": rounded(6), "three digits": rounded(3)}
+
+
+def solve(fun, method, **options):
+    x0 = stiefel.random_point(N, K, seed=3)
+    result = stiefel.minimize(fun, x0, method=method, rtol=TOLERANCE, maxiter=5000, **options)
+    f, G = fun(result.x)
+    # What is reported is true, as far as another order of summation can tell.
+    assert result.fun == pytest.approx(f, rel=1e-12, abs=1e-12)
+    size = np.abs(G).max()
+    norm = stiefel.Stiefel().norm(result.x, stiefel.Stiefel().project(result.x, G / size))
+    assert result.gradient_norm / size == pytest.approx(norm, rel=1e-6, abs=1e-16)
+    return result
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", CONVERGE)
+def test_gradients_fall_to_twelve_digits(name, method):
+    result = solve(CONVERGE[name], method)
+    assert result.status is stiefel.Status.CONVERGED, result.message
+    assert result.gradient_norm <= TOLERANCE * result.history["gradient_norm"][0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", MAY_STOP)
+def test_larger_noise_ends_in_convergence_or_says_what_was_reached(name, method):
+    result = solve(MAY_STOP[name], method)
+    first = result.history["gradient_norm"][0]
+    assert result.gradient_norm < 0.02 * first
+    if not result.success:
+        assert result.status.name in ("ROUNDING_LIMIT", "STEP_NOT_FOUND")
+        reached = float(re.search(r"reached ([\d.e+-]+)", result.message).group(1))
+        assert reached == pytest.approx(result.gradient_norm, rel=0.01)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_noise_that_is_given_is_used(method):
+    result = solve(noisy(1e-3), method, fnoise=1e-3)
+    assert result.gradient_norm < 0.05 * result.history["gradient_norm"][0]
+    assert result.status.name in ("CONVERGED", "ROUNDING_LIMIT")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_single_precision_ends_at_its_own_limit(method, dtype):
+    a, w = A.astype(dtype), WEIGHTS.astype(dtype)
+    fun = lambda X: (float(np.vdot(X, a * X * w).real), 2 * (a * X * w))
+    x0 = stiefel.Stiefel().random(N, K, seed=3, dtype=dtype)
+    result = stiefel.minimize(fun, x0, method=method, rtol=TOLERANCE, maxiter=5000)
+    assert result.status.name in ("CONVERGED", "ROUNDING_LIMIT")
+    assert result.gradient_norm < 3e-6 * result.history["gradient_norm"][0]
+    default = stiefel.minimize(fun, x0, method=method)
+    assert default.success
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_wall_of_infinite_values_is_avoided(method):
+    fun = lambda X: (smooth(X)[0] if X[5, 0] > -0.2 else math.inf, smooth(X)[1])
+    x0 = stiefel.random_point(N, K, seed=3)
+    result = stiefel.minimize(fun, x0 * np.sign(x0[5, 0]), method=method, rtol=1e-9, maxiter=5000)
+    assert result.success
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_jump_is_crossed_or_named(method):
+    fun = lambda X: (smooth(X)[0] + np.floor(4 * X[0, 0]), smooth(X)[1])
+    result = stiefel.minimize(
+        fun, stiefel.random_point(N, K, seed=3), method=method, rtol=1e-9, maxiter=2000
+    )
+    assert result.status.name in ("CONVERGED", "STEP_NOT_FOUND", "ROUNDING_LIMIT")
+    assert result.fun <= fun(stiefel.random_point(N, K, seed=3))[0]
