@@ -1,7 +1,7 @@
-"""Blocks of coordinate vectors, for solvers with a memory.
+"""Blocks of vectors, for solvers with a memory.
 
-A block is one array (m, *shape): its rows are `coordinates` of cotangents, perhaps at different
-points.  Products with a block are matrix products, whatever m is.
+A block is one array (m, *shape): its rows are tangents or cotangents, perhaps at different points.
+Products with a block are matrix products, whatever m is.
 """
 
 from __future__ import annotations
@@ -37,12 +37,19 @@ class Blocks:
         k = self._k(block)
         return k.call(moving.block_sum, block, k.asarray(weights, block))
 
-    def block_push(self, block: Array, C: Array) -> Array:
-        """The block without its oldest row and with C as its newest."""
-        return self._k(C).call(moving.block_push, block, C)
+    def block_write(self, block: Array, i: int, C: Array) -> Array:
+        """The block with C as its row i; in place where the library allows it."""
+        return self._k(C).write_row(block, i, C)
+
+    def block_fill(self, block: Array, rows: Array) -> Array:
+        """The block with ``rows`` as its first rows."""
+        return self._k(rows).write_rows(block, rows)
+
+    def block_rows(self, block: Array, rows: slice) -> Array:
+        return block[rows, ...]
 
     def dot(self, C: Array, D: Array) -> float:
-        """Re⟨C, D⟩ of two vectors of coordinates."""
+        """Re⟨C, D⟩ of a tangent and a cotangent, or of two vectors."""
         return float(self._k(C).call(_dot, C, D))
 
 

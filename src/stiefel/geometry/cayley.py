@@ -127,6 +127,10 @@ class Ray:
         """X'(t), a tangent at X(t)."""
         return self._kernels.call(moving.velocity, self._X, self._W, self._grams, t)
 
+    def carried(self, t: float) -> Any:
+        """The velocity φ(W) at X, carried isometrically to X(t)."""
+        return self._kernels.call(moving.carried, self._X, self._W, self._grams, t)
+
     def transport(self, t: float, V: Array) -> Any:
         """The cotangent V at X, carried isometrically to X(t)."""
         return self._kernels.call(moving.transport, self._X, self._W, self._grams, t, V)

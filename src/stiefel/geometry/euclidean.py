@@ -33,6 +33,9 @@ class Line:
     def transport(self, t: float, V: Array) -> Array:
         return V
 
+    def carried(self, t: float) -> Array:
+        return self._W
+
 
 @dataclass(frozen=True)
 class Euclidean(Blocks):
@@ -63,10 +66,13 @@ class Euclidean(Blocks):
     def norm(self, X: Array, W: Array) -> float:
         return math.sqrt(self.inner(X, W, W))
 
-    def raise_index(self, X: Array, W: Array) -> Array:
+    def raise_index(self, X: Array, W: Array, metric: Any = None) -> Array:
         return W
 
-    lower_index = coordinates = from_coordinates = raise_index
+    lower_index = cotangent_of = raise_index
+
+    def longest(self, T: Array) -> float:
+        return 0.0  # no step is too long for a flat space
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """E, the Hessian times W."""

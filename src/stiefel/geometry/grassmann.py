@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import cayley, second_order
+from . import metric as metrics
 from .kernels import Array, Kernels
+from .metric import CANONICAL, Metric
 from .stiefel import Stiefel
 
 INVARIANCE_TOLERANCE = 1e-4  # of the gradient; gradients by differences are no better
@@ -29,9 +31,8 @@ class Grassmann(Stiefel):
     def project_direction(self, X: Array, W: Array) -> Array:
         return self._k(X).call(_project_direction, X, W)
 
-    def from_coordinates(self, X: Array, C: Array) -> Array:
-        """On horizontal cotangents φ is the identity: only the projection is left."""
-        return self.project_direction(X, C)
+    def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
+        return self._k(X).call(metrics.horizontal, X, T)
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """The Riemannian Hessian times a horizontal W; ``E`` is the Euclidean one times W."""

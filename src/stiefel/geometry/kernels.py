@@ -125,6 +125,15 @@ class Kernels:
         """G − X S."""
         return G - X @ S
 
+    def write_row(self, block: Array, i: int, C: Array) -> Array:
+        """``block`` with C as its row i; in place where the library allows it."""
+        block[i, ...] = C
+        return block
+
+    def write_rows(self, block: Array, rows: Array) -> Array:
+        block[: rows.shape[0], ...] = rows
+        return block
+
     # -- small matrices --------------------------------------------------------------------
 
     def adjoint(self, A: Array) -> Array:

@@ -24,6 +24,9 @@ class ProductRay:
     def defect(self) -> float:
         return max(float(ray.defect) for ray in self._rays)
 
+    def carried(self, t: float) -> Leaves:
+        return tuple(ray.carried(t) for ray in self._rays)
+
     def __call__(self, t: float) -> Leaves:
         return tuple(ray(t) for ray in self._rays)
 
@@ -60,15 +63,6 @@ class Product:
     def pair(self, X: Leaves, W: Leaves, T: Leaves) -> float:
         return math.fsum(self._map("pair", X, W, T))
 
-    def coordinates(self, X: Leaves, W: Leaves) -> Leaves:
-        return self._map("coordinates", X, W)
-
-    def from_coordinates(self, X: Leaves, C: Leaves) -> Leaves:
-        return self._map("from_coordinates", X, C)
-
-    def hessian(self, X: Leaves, gradient: Leaves, W: Leaves, E: Leaves) -> Leaves:
-        return self._map("hessian", X, gradient, W, E)
-
     def block(self, X: Leaves, rows: int) -> Leaves:
         return tuple(m.block(x, rows) for m, x in zip(self.factors, X, strict=True))
 
@@ -78,8 +72,14 @@ class Product:
     def block_sum(self, block: Leaves, weights: Any) -> Leaves:
         return tuple(m.block_sum(b, weights) for m, b in zip(self.factors, block, strict=True))
 
-    def block_push(self, block: Leaves, C: Leaves) -> Leaves:
-        return self._map("block_push", block, C)
+    def block_write(self, block: Leaves, i: int, C: Leaves) -> Leaves:
+        return tuple(m.block_write(b, i, c) for m, b, c in zip(self.factors, block, C, strict=True))
+
+    def block_fill(self, block: Leaves, rows: Leaves) -> Leaves:
+        return self._map("block_fill", block, rows)
+
+    def block_rows(self, block: Leaves, rows: slice) -> Leaves:
+        return tuple(m.block_rows(b, rows) for m, b in zip(self.factors, block, strict=True))
 
     def dot(self, C: Leaves, D: Leaves) -> float:
         return math.fsum(self._map("dot", C, D))
@@ -90,8 +90,20 @@ class Product:
     def norm(self, X: Leaves, W: Leaves) -> float:
         return math.sqrt(self.inner(X, W, W))
 
-    def raise_index(self, X: Leaves, W: Leaves) -> Leaves:
-        return self._map("raise_index", X, W)
+    def raise_index(self, X: Leaves, W: Leaves, metric: Any = None) -> Leaves:
+        """φ(W); or, with one metric a leaf, φ of those, scaled against each other."""
+        if metric is None:
+            return self._map("raise_index", X, W)
+        return tuple(
+            g.scale * m.raise_index(x, w, g)
+            for m, x, w, g in zip(self.factors, X, W, metric, strict=True)
+        )
+
+    def cotangent_of(self, X: Leaves, T: Leaves, metric: Any) -> Leaves:
+        return self._map("cotangent_of", X, T, metric)
+
+    def longest(self, T: Leaves) -> float:
+        return max(self._map("longest", T))
 
     def lower_index(self, X: Leaves, T: Leaves) -> Leaves:
         return self._map("lower_index", X, T)

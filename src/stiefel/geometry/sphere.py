@@ -42,9 +42,9 @@ class Sphere(Stiefel):
     inner_tangent = _on_columns(Stiefel.inner_tangent)
     raise_index = _on_columns(Stiefel.raise_index)
     lower_index = _on_columns(Stiefel.lower_index)
+    cotangent_of = _on_columns(Stiefel.cotangent_of)
+    longest = _on_columns(Stiefel.longest)
     pair = _on_columns(Stiefel.pair)
-    coordinates = _on_columns(Stiefel.coordinates)
-    from_coordinates = _on_columns(Stiefel.from_coordinates)
     hessian = _on_columns(Stiefel.hessian)
     lift = _on_columns(Stiefel.lift)
     extrapolate = _on_columns(Stiefel.extrapolate)
@@ -103,6 +103,9 @@ class _VectorRay:
 
     def velocity(self, t: float) -> Array:
         return self._ray.velocity(t)[..., 0]
+
+    def carried(self, t: float) -> Array:
+        return self._ray.carried(t)[..., 0]
 
     def transport(self, t: float, V: Array) -> Array:
         return self._ray.transport(t, V[..., None])[..., 0]

@@ -17,14 +17,15 @@ import numpy as np
 from stiefel.interop.arrays import kernels_for
 
 from . import cayley, checks, second_order
-from . import transport as moving
+from . import metric as metrics
 from .blocks import Blocks
 from .geodesic import geodesic_point
 from .kernels import Array, Kernels
+from .metric import CANONICAL, Learning, Metric
 
 
 @dataclass(frozen=True)
-class Stiefel(Blocks):
+class Stiefel(Blocks, Learning):
     """Matrices with orthonormal columns, or stacks ``(..., n, k)`` of them.
 
     Parameters
@@ -90,25 +91,24 @@ class Stiefel(Blocks):
         """g(S, T) = Re Tr Sᴴ(I − XXᴴ/2)T of two tangents."""
         return float(self._k(X).call(_inner_tangent, X, S, T))
 
-    def raise_index(self, X: Array, W: Array) -> Array:
-        """The tangent φ(W) = (I + XXᴴ)W of a cotangent W."""
+    def raise_index(self, X: Array, W: Array, metric: Metric | None = None) -> Array:
+        """The tangent φ(W) = (I + XXᴴ)W of a cotangent W; or φ of another metric."""
+        if metric is not None:
+            return metrics.raise_index(self._k(X), X, W, metric)
         return self._k(X).call(_add_projection, X, W, 1.0)
 
     def lower_index(self, X: Array, T: Array) -> Array:
         """The cotangent φ⁻¹(T) = (I − XXᴴ/2)T of a tangent T."""
         return self._k(X).call(_add_projection, X, T, -0.5)
 
+    def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
+        """φ⁻¹ of the tangent (for a horizontal metric: the horizontal one) nearest to T; 4nk²."""
+        kernel = metrics.horizontal if metric.horizontal else metrics.cotangent_of
+        return self._k(X).call(kernel, X, T)
+
     def pair(self, X: Array, W: Array, T: Array) -> float:
         """W(T) = Re Tr WᴴT of a cotangent and a tangent."""
         return float(self._k(X).call(_pair, W, T))
-
-    def coordinates(self, X: Array, W: Array) -> Array:
-        """(I + XXᴴ)^{1/2}W: coordinates in which g* is the plain inner product; 4nk²."""
-        return self._k(X).call(moving.coordinates, X, W)
-
-    def from_coordinates(self, X: Array, C: Array) -> Array:
-        """The cotangent at X nearest to the one with coordinates C; 4nk²."""
-        return self._k(X).call(moving.from_coordinates, X, C)
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """The Riemannian Hessian times a cotangent W, a cotangent; 16nk².

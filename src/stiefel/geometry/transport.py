@@ -9,20 +9,13 @@ of Ω, so that it commutes with Ω:
 
 Q(t)W is not lowered X'(t): Q'Qᴴ = Ω(I − t²Ω²/4)⁻¹, and the two differ by O(t²).  A line search
 needs X', a secant equation Q.  Both cost Gram matrices of size k and one tall update.
-
-Coordinates: C = (I + (√2 − 1)XXᴴ)W satisfies Re⟨C, D⟩ = g*(V, W), so that a limited memory may
-treat cotangents at many points as plain vectors of one space.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .kernels import Array, Kernels
-
-STRETCH = math.sqrt(2.0) - 1.0  # (I + XXᴴ)^{1/2} = I + (√2 − 1) XXᴴ
-SHRINK = math.sqrt(0.5) - 1.0  # its inverse: I + (1/√2 − 1) XXᴴ
 
 
 def velocity(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float) -> Array:
@@ -58,6 +51,21 @@ def transport(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float, V: A
     return V + k.combine(X, 2.0 * S[..., size:, :], W, t * S[..., :size, :])
 
 
+def carried(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float) -> Array:
+    """Q(t)φ(W), a tangent at X(t), from the Grams at hand; 4nk² + O(k³).
+
+    φ(W) = W + Xb with b = XᴴW, and QX, QW are both in the span of X and W.
+    """
+    a, b, c = grams
+    if X.shape[-1] == 1:
+        return transport(k, X, W, grams, t, k.axpby(b, X, 1.0, W))
+    h, size = 0.5 * t, X.shape[-1]
+    bH = k.adjoint(b)
+    S = k.solve(_left(k, grams, h), k.block([[b + a @ b], [-h * (c + bH @ b)]]))
+    one = k.eye(a)
+    return k.combine(X, 2.0 * S[..., size:, :] + b, W, one + t * S[..., :size, :])
+
+
 def _left(k: Kernels, grams: Any, h: Array | float) -> Array:
     """I − ZᴴU of eq. (R1)."""
     a, b, c = grams
@@ -77,21 +85,7 @@ def _column_velocity(k: Kernels, a: Any, b: Any, c: Any, t: Any) -> tuple[Any, A
     return (dN - P * dD) / D, (a - t * a / D * dD) / D
 
 
-# -- coordinates ---------------------------------------------------------------------------------
-
-
-def coordinates(k: Kernels, X: Array, W: Array) -> Array:
-    """(I + XXᴴ)^{1/2} W; 4nk²."""
-    return k.subtract(W, X, -STRETCH * k.gram(X, W))
-
-
-def from_coordinates(k: Kernels, X: Array, C: Array) -> Array:
-    """The cotangent at X nearest to the one with coordinates C; 4nk²."""
-    m = k.gram(X, C)
-    return k.subtract(C, X, k.hermitian(m) - SHRINK * k.skew(m))
-
-
-# -- blocks: arrays (m, *shape), one vector of coordinates a row --------------------------------
+# -- blocks: arrays (m, *shape), one vector a row --------------------------------
 
 
 def block_dot(k: Kernels, block: Array, C: Array) -> Array:
@@ -105,8 +99,3 @@ def block_sum(k: Kernels, block: Array, weights: Array) -> Array:
     """Σ weights_i block_i: one product, 2mnk."""
     rows = k.xp.reshape(block, (block.shape[0], -1))
     return k.xp.reshape(weights @ rows, block.shape[1:])
-
-
-def block_push(k: Kernels, block: Array, C: Array) -> Array:
-    """The block without its oldest row and with C as its newest."""
-    return k.xp.concat([block[1:, ...], C[None, ...]], axis=0)

@@ -42,6 +42,12 @@ class JaxKernels(Kernels):
     def device(self, A: Array) -> Any:
         return None  # JAX places results beside their operands, also inside compiled code
 
+    def write_row(self, block: Array, i: int, C: Array) -> Array:
+        return block.at[i].set(C)
+
+    def write_rows(self, block: Array, rows: Array) -> Array:
+        return block.at[: rows.shape[0]].set(rows)
+
     def expm(self, A: Array) -> Array:
         return jax.scipy.linalg.expm(A)
 

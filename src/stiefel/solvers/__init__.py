@@ -6,10 +6,11 @@ from .accelerated import AcceleratedGradient
 from .conjugate_gradient import ConjugateGradient
 from .gradient_descent import GradientDescent
 from .lbfgs import LBFGS
+from .metric import LearnedMetric
 from .trust_region import TrustRegion
 
 METHODS: dict[str, Any] = {
-    "auto": AcceleratedGradient(),
+    "auto": LBFGS(metric=LearnedMetric()),
     "accelerated": AcceleratedGradient(),
     "accelerated-gradient-restart": AcceleratedGradient(restart="gradient"),
     "gradient-descent": GradientDescent(),

@@ -1,17 +1,18 @@
-"""Limited-memory BFGS on a manifold (the paper's L-RBFGS).
+"""Limited-memory BFGS on a manifold (the paper's L-RBFGS), with a learned metric.
 
-    D_t = −H_t ∇f(X_t),   X_{t+1} = R(X_t, φ(α_t D_t)),   α_t from the Wolfe search
-    s_t = T(α_t D_t),     y_t = ∇f(X_{t+1}) − T(∇f(X_t))
+    D_t = −H_t ∇f(X_t),    X_{t+1} = X(α_t) on the Cayley ray along D_t
+    s_t = α_t Q D_t,       y_t = ∇f(X_{t+1}) − Q ∇f(X_t)
 
-with T the isometric transport along the step (`stiefel.geometry.transport`), which takes α D to
-the cotangent that leads back to X_t: the secant equation is the one of the curve that was walked.
-The pairs are kept in coordinates in which g* is the plain inner product, as two tall blocks S and
-Y, and only the final direction is projected.  With R = triu(SᵀY), D = diag(SᵀY) the two-loop
-recursion is four products with a block and two triangular solves:
+H_t takes cotangents to tangents, so that pairs (s, y) live in dual spaces and their pairing is the
+plain inner product.  Q is the isometric transport of the ray itself, so that the secant equation
+is the one of the curve that was walked; older pairs are left as they are and only the final
+direction is projected.  The pairs stand in two tall blocks S and Y, oldest first; with
+U = triu(SᵀY) the two-loop recursion is four products with a block and two small solves:
 
-    a = R⁻¹ Sᵀg,   q = g − Y a,   r = H₀ q,   c = R⁻ᵀ (D a − Yᵀ r),   H g = r + S c.
+    a = U⁻¹ Sᵀg,   q = g − Y a,   r = γ φ(q),   c = U⁻ᵀ(diag(U) a − Yᵀr),   H g = r + S c.
 
-Cost: 16mnk + O(nk²) an iteration.  H₀ is the preconditioner, or sᵀy/yᵀy times the identity.
+H₀ = γφ with γ = ⟨s, y⟩/⟨y, φ(y)⟩ and φ the preconditioner, or the learned metric.  The first step
+has a given length, so that nothing depends on the scale of f.  Cost: 8mnk + 40nk² an iteration.
 """
 
 from __future__ import annotations
@@ -24,34 +25,42 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
+from .metric import Learned, LearnedMetric, horizontal, metrics
 from .parameters import check_integer, check_open_interval, check_positive
-from .problem import Local, Problem
+from .problem import Gradient, Local, Problem
 from .result import Status
-from .wolfe import Found, Start, Wolfe, step_failure
+from .secant_search import SecantSearch, Step
 
 Array = Any
 
-LEAST_COSINE = 1e-12  # between −D and the gradient; less is not a descent direction
+LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
+INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
-class Memory(NamedTuple):
-    """The last pairs, newest last; rows that are not in use yet are zero."""
+class Pairs(NamedTuple):
+    """Rows low:high of two append-only blocks; a row once written is never changed.
+
+    States that came before stay valid, and rows move only when the blocks are full.
+    """
 
     S: Array
     Y: Array
-    R: np.ndarray[Any, Any]  # the upper triangle of SᵀY
-    scale: float = 1.0  # sᵀy/yᵀy of the newest pair
-    pairs: int = 0
+    U: np.ndarray[Any, Any]  # ⟨s_i, y_j⟩ for i ≤ j
+    low: int = 0
+    high: int = 0
+
+    @property
+    def held(self) -> int:
+        return self.high - self.low
 
 
 class State(NamedTuple):
     x: Array
-    local: Local
-    D: Array  # the search direction, a cotangent at x
-    slope: float  # ⟨∇f, D⟩
-    memory: Memory
-    gamma: float = 0.0  # length of the last step in units of its gradient
-    k: int = 0  # pairs gathered since the last reset
+    local: Local  # W is the search direction D, a cotangent; slope is ⟨∇f, φ(D)⟩ < 0
+    pairs: Pairs
+    learned: tuple[Learned, ...]
+    gamma: float = 0.0  # γ of H₀; 0 before the first pair
+    k: int = 0  # pairs in use
     restarted: bool = False
     noise: float = 0.0
     blind: bool = False
@@ -60,124 +69,208 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class LBFGS:
-    """Riemannian L-BFGS with a Wolfe search.
+    """Riemannian L-BFGS.
 
     Parameters
     ----------
     memory : number m of pairs kept.
-    sufficient_decrease, curvature : c₁ and c₂ of the Wolfe conditions.
-    initial_length : length of the first step tried, ‖αD‖_g*.
-    caution : a pair is kept if sᵀy ≥ caution · ‖s‖‖y‖ (the cautious update, without units).
-    metric : an object that maps (x, G) to H₀G, in place of the preconditioner.
+    metric : how the initial Hessian is learned; None for the canonical metric.
+    sufficient_decrease, curvature : c₁ and c₂ of the line search.
+    initial_length : length of the first step, for a column.
+    longest : no step moves a matrix further than this.
+    caution : a pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖.
     """
 
-    memory: int = 10  # m
-    sufficient_decrease: float = 1e-4  # c₁
-    curvature: float = 0.9  # c₂
-    initial_length: float = 0.1
-    caution: float = 1e-8
-    metric: Any = None
+    memory: int = 10
+    metric: LearnedMetric | None = None
+    sufficient_decrease: float = 1e-4
+    curvature: float = 0.9
+    initial_length: float = 0.01
+    longest: float = 1.0
+    caution: float = 1e-10
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
         check_positive(self, "initial_length")
+        check_positive(self, "longest")
         check_positive(self, "caution")
         check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
         check_open_interval(self, "curvature", self.sufficient_decrease, 1.0)
 
     def init(self, problem: Problem, x: Array) -> State:
-        geometry = problem.geometry
-        local, aux = problem.local_and_aux(x)
-        g = geometry.coordinates(x, local.G)
-        memory = self._empty(geometry, x)
-        D, slope = self._direction(problem, x, g, memory, aux)
-        return State(x, local, D, slope, memory)
+        geometry, at = problem.geometry, problem.gradient(x)
+        learned = (self.metric or LearnedMetric()).init(geometry, x)
+        flags = tuple(_invariant(f, p, g, at.norm) for f, p, g in _leaves(geometry, x, at.G))
+        learned = horizontal(learned, flags, at.norm)
+        blocks = geometry.block(x, 2 * self.memory), geometry.block(x, 2 * self.memory)
+        pairs = Pairs(*blocks, np.zeros((2 * self.memory, 2 * self.memory)))
+        return self._aimed(problem, x, at, pairs, learned, 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
-        ray = problem.geometry.ray(s.x, s.D)
-        length = math.sqrt(ray.squared_norm)
-        first = 1.0 if s.k else self._first_step(problem, length)
-        found = self._search(problem, Start(s.local.f, s.slope, ray, s.noise), first)
-        if found is None:
+        ray, slope = s.local.ray, s.local.slope
+        size = problem.geometry.longest(ray.carried(0.0))
+        taken = self._search(problem, s.local.f, slope, ray, size, s.noise)
+        if taken is None:
             return self._recover(problem, s)
-        gamma = found.t * length / s.local.norm
-        return self._arrive(problem, s, found, ray, gamma)
+        return self._arrive(problem, s, taken)
 
     @cached_property
-    def _search(self) -> Wolfe:
-        return Wolfe(self.sufficient_decrease, self.curvature)
+    def _search(self) -> SecantSearch:
+        return SecantSearch(self.sufficient_decrease, self.curvature, self.longest)
 
-    def _first_step(self, problem: Problem, length: float) -> float:
-        """A step of a given length; a preconditioned gradient is not made longer."""
-        scaled = self.initial_length / length
-        known = problem.precond is not None or self.metric is not None
-        return min(1.0, 10.0 * scaled) if known else scaled
+    def _arrive(self, problem: Problem, s: State, taken: Step) -> State:
+        """Keep the pair of the step taken, learn from it, and aim again."""
+        geometry, x, at = problem.geometry, taken.X, taken.gradient
+        pairs, gamma, learned = s.pairs, s.gamma, s.learned
+        step = geometry.combine(taken.t, taken.moved, 0.0, taken.moved)
+        old = s.local.ray.transport(taken.t, s.local.G)
+        change = geometry.combine(1.0, at.G, -1.0, old)
+        learned, kept = self._still_invariant(geometry, x, at, learned)
+        if not kept:
+            pairs = pairs._replace(low=pairs.high)
+        if self.metric is not None and problem.precond is None:
+            learned = self.metric.observe(geometry, x, step, change, learned)
+        sy, ss, yy = (
+            geometry.dot(step, change),
+            geometry.dot(step, step),
+            geometry.dot(change, change),
+        )
+        if sy > self.caution * math.sqrt(ss * yy):
+            pairs = self._remember(geometry, pairs, step, change)
+            gamma = sy / geometry.dot(change, self._raised(problem, x, change, learned, at.aux))
+        new = self._aimed(problem, x, at, pairs, learned, gamma)
+        return new._replace(noise=taken.noise, blind=not taken.readable)
 
-    def _arrive(self, problem: Problem, s: State, found: Found, ray: Any, gamma: float) -> State:
-        """Gather the pair of an accepted step and choose the next direction."""
-        geometry, x, G = problem.geometry, found.X, found.local.G
-        g = geometry.coordinates(x, G)
-        old = geometry.coordinates(x, ray.transport(found.t, s.local.G))
-        step = geometry.coordinates(x, ray.transport(found.t, s.D))
-        sy = geometry.combine(found.t, step, 0.0, step), geometry.combine(1.0, g, -1.0, old)
-        memory = self._remember(geometry, s.memory, *sy)
-        D, slope = self._direction(problem, x, g, memory, found.aux)
-        restarted = False
-        if not slope < -LEAST_COSINE * found.local.norm * geometry.norm(x, D):
-            memory, restarted = self._empty(geometry, x), True
-            D, slope = self._direction(problem, x, g, memory, found.aux)
-        new = State(x, found.local, D, slope, memory, gamma, memory.pairs, restarted)
-        return new._replace(noise=found.noise, blind=not found.readable)
+    def _still_invariant(
+        self, geometry: Any, x: Array, at: Gradient, learned: tuple[Learned, ...]
+    ) -> tuple[tuple[Learned, ...], bool]:
+        """A start may be special: the rotation part is looked at in every point until it shows."""
+        if not any(leaf.metric.horizontal for leaf in learned):
+            return learned, True
+        flags = tuple(
+            leaf.metric.horizontal and _invariant(f, p, g, leaf.scale_of_gradient)
+            for (f, p, g), leaf in zip(_leaves(geometry, x, at.G), learned, strict=True)
+        )
+        same = flags == tuple(leaf.metric.horizontal for leaf in learned)
+        return (learned if same else horizontal(learned, flags)), same
 
-    def _remember(self, geometry: Any, memory: Memory, s: Array, y: Array) -> Memory:
-        sy, ss, yy = geometry.dot(s, y), geometry.dot(s, s), geometry.dot(y, y)
-        if not sy >= self.caution * math.sqrt(ss * yy) or not sy > 0:
-            return memory
-        S = geometry.block_push(memory.S, s)
-        R = np.eye(self.memory)
-        R[:-1, :-1] = memory.R[1:, 1:]
-        R[:, -1] = geometry.block_dot(S, y)
-        pairs = min(memory.pairs + 1, self.memory)
-        return Memory(S, geometry.block_push(memory.Y, y), R, sy / yy, pairs)
+    def _remember(self, geometry: Any, pairs: Pairs, s: Array, y: Array) -> Pairs:
+        S, Y, U, low, high = pairs
+        if high == 2 * self.memory:
+            rows = slice(max(low, high - self.memory + 1), high)
+            low, high = 0, rows.stop - rows.start
+            moved = geometry.block(s, 2 * self.memory), geometry.block(y, 2 * self.memory)
+            S, Y = (
+                geometry.block_fill(new, geometry.block_rows(b, rows))
+                for new, b in zip(moved, (S, Y), strict=True)
+            )
+            old, U = U[rows, rows], np.zeros_like(U)
+            U[:high, :high] = old
+        S, Y = geometry.block_write(S, high, s), geometry.block_write(Y, high, y)
+        high += 1
+        low = max(low, high - self.memory)
+        U[low:high, high - 1] = geometry.block_dot(geometry.block_rows(S, slice(low, high)), y)
+        return Pairs(S, Y, U, low, high)
 
-    def _empty(self, geometry: Any, x: Array) -> Memory:
-        block = geometry.block(x, self.memory)
-        return Memory(block, block, np.eye(self.memory))
+    def _aimed(
+        self,
+        problem: Problem,
+        x: Array,
+        at: Gradient,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+        gamma: float,
+    ) -> State:
+        """The state at x with its search direction; memory that does not descend is forgotten."""
+        geometry, forgot = problem.geometry, False
+        if at.norm == 0 or not at.finite:
+            local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G))
+            return State(x, local, pairs, learned, gamma)
+        T = self._direction(problem, x, at, pairs, learned, gamma)
+        slope = geometry.dot(at.G, T)
+        if not slope < -LEAST_COSINE * at.norm * math.sqrt(geometry.dot(T, T)):
+            pairs, forgot = pairs._replace(low=pairs.high), pairs.held > 0
+            T = self._direction(problem, x, at, pairs, learned, gamma)
+            slope = geometry.dot(at.G, T)
+        if not slope < 0:  # a preconditioner that does not descend
+            T = geometry.combine(-1.0, at.G, 0.0, at.G)
+            slope = geometry.dot(at.G, T)
+        D = geometry.cotangent_of(x, T, _metric(geometry, learned))
+        local = Local(at.f, at.G, at.norm, D, slope, geometry.ray(x, D))
+        return State(x, local, pairs, learned, gamma, pairs.held, forgot)
 
     def _direction(
-        self, problem: Problem, x: Array, g: Array, memory: Memory, aux: Any
-    ) -> tuple[Array, float]:
-        """(−H g, its slope); g in coordinates, the direction a cotangent."""
-        geometry = problem.geometry
-        if memory.pairs == 0:
-            d = self._initial(problem, x, g, memory.scale, aux)
-        else:
-            S, Y, R = memory.S, memory.Y, memory.R
-            a = scipy.linalg.solve_triangular(R, geometry.block_dot(S, g))
-            q = geometry.combine(1.0, g, -1.0, geometry.block_sum(Y, a))
-            r = self._initial(problem, x, q, memory.scale, aux)
-            right = np.diagonal(R) * a - geometry.block_dot(Y, r)
-            c = scipy.linalg.solve_triangular(R, right, trans=1)
-            d = geometry.combine(1.0, r, 1.0, geometry.block_sum(S, c))
-        D = geometry.from_coordinates(x, d)
-        return geometry.combine(-1.0, D, 0.0, D), -geometry.dot(g, d)
+        self,
+        problem: Problem,
+        x: Array,
+        at: Gradient,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+        gamma: float,
+    ) -> Array:
+        """−H ∇f, a direction that is tangent up to the parts of old pairs."""
+        geometry, g = problem.geometry, at.G
+        if pairs.held == 0:
+            r = self._raised(problem, x, g, learned, at.aux)
+            return geometry.combine(-(gamma or self._first(problem, x, r)), r, 0.0, r)
+        rows = slice(pairs.low, pairs.high)
+        S, Y = geometry.block_rows(pairs.S, rows), geometry.block_rows(pairs.Y, rows)
+        U = pairs.U[rows, rows]
+        a = scipy.linalg.solve_triangular(U, geometry.block_dot(S, g), check_finite=False)
+        q = geometry.combine(1.0, g, -1.0, geometry.block_sum(Y, a))
+        r = self._raised(problem, x, q, learned, at.aux)
+        right = np.diagonal(U) * a - gamma * geometry.block_dot(Y, r)
+        c = scipy.linalg.solve_triangular(U, right, trans=1, check_finite=False)
+        return geometry.combine(-gamma, r, -1.0, geometry.block_sum(S, c))
 
-    def _initial(self, problem: Problem, x: Array, q: Array, scale: float, aux: Any) -> Array:
-        """H₀q in coordinates: the metric's, the preconditioner's, or a multiple of q."""
+    def _raised(
+        self, problem: Problem, x: Array, G: Array, learned: tuple[Learned, ...], aux: Any
+    ) -> Array:
+        """φ(G) in the preconditioner's metric, or in the learned one."""
         geometry = problem.geometry
-        if self.metric is None and problem.precond is None:
-            return geometry.combine(scale, q, 0.0, q)
-        G = geometry.from_coordinates(x, q)
-        W = problem.preconditioned(x, G, aux) if self.metric is None else self.metric(x, G)
-        r = geometry.coordinates(x, W)
-        # A preconditioner that is not positive here is left aside, as in every other method.
-        return r if geometry.dot(q, r) > 0 else geometry.combine(scale, q, 0.0, q)
+        if problem.precond is not None:
+            return geometry.raise_index(x, problem.preconditioned(x, G, aux))
+        return geometry.raise_index(x, G, _metric(geometry, learned))
+
+    def _first(self, problem: Problem, x: Array, T: Array) -> float:
+        """The scale of the first step: a given length for each column, whatever f is."""
+        if problem.precond is not None:
+            return min(1.0, self.longest / (problem.geometry.longest(T) or math.inf))
+        columns = sum(_columns(p) for p in _parts(x))
+        return self.initial_length * math.sqrt(columns / problem.geometry.dot(T, T))
 
     def _recover(self, problem: Problem, s: State) -> State:
-        """No step was found: forget the memory and try the gradient, or give up."""
-        if s.memory.pairs == 0:
-            return s._replace(failure=step_failure(problem, s, self.initial_length))
-        geometry = problem.geometry
-        D = geometry.combine(-1.0, s.local.W, 0.0, s.local.W)
-        memory = self._empty(geometry, s.x)
-        return s._replace(D=D, slope=-s.local.slope, memory=memory, k=0, restarted=True)
+        """No step was found: forget the pairs and try H₀ alone, or give up."""
+        if s.pairs.held == 0:
+            limit = abs(s.local.slope) <= problem.noise(s.local.f)
+            return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
+        at = problem.gradient(s.x)
+        pairs = s.pairs._replace(low=s.pairs.high)
+        new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma)
+        return new._replace(restarted=True, noise=s.noise, blind=s.blind)
+
+
+def _metric(geometry: Any, learned: tuple[Learned, ...]) -> Any:
+    """In the form that the geometry takes: one metric, or one a leaf."""
+    return metrics(learned) if hasattr(geometry, "factors") else learned[0].metric
+
+
+def _parts(X: Any) -> tuple[Any, ...]:
+    return X if isinstance(X, tuple) else (X,)
+
+
+def _columns(x: Array) -> int:
+    shape = tuple(x.shape)
+    return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
+
+
+def _leaves(geometry: Any, X: Array, G: Array) -> Any:
+    factors = getattr(geometry, "factors", (geometry,))
+    return zip(factors, _parts(X), _parts(G), strict=True)
+
+
+def _invariant(factor: Any, x: Array, G: Array, scale: float) -> bool:
+    """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
+    if not hasattr(factor, "rotation") or len(x.shape) < 2 or not 1 < x.shape[-1] < factor.rows(x):
+        return False
+    return bool(factor.rotation(x, G) <= INVARIANCE * scale)

@@ -35,6 +35,19 @@ class Objective(Protocol):
         ...
 
 
+class Gradient(NamedTuple):
+    """Value and gradient at a point."""
+
+    f: float
+    G: Array  # a cotangent
+    norm: float  # ‖G‖_g*
+    aux: Any = None
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.f) and math.isfinite(self.norm)
+
+
 class Local(NamedTuple):
     """f near a point Y: value, gradient, and the ray along which the solver looks."""
 
@@ -93,6 +106,12 @@ class Problem:
         ray = geometry.ray(Y, G)
         slope = ray.squared_norm
         return Local(f, G, math.sqrt(slope), G, slope, ray)
+
+    def gradient(self, Y: Array) -> Gradient:
+        """Value and gradient at Y, without a ray."""
+        f, G, aux = self.objective.projected(self.geometry, Y, None)
+        square = self.geometry.inner(Y, G, G)
+        return Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan, aux)
 
     def preconditioned(self, Y: Array, G: Array, aux: Any) -> Array:
         """The preconditioner's image of a cotangent G at Y, a cotangent again."""

@@ -1,0 +1,175 @@
+"""Metrics with scaled columns and rotations.
+
+A cotangent at X is N + XA with XᴴN = 0 and A skew.  The metrics here raise its index by
+
+    φ(N + XA) = N D + ω X(AD + DA)/2
+
+with a positive definite k×k matrix D and a number ω.  D = I, ω = 2 is the canonical metric of the
+paper, D = I, ω = 1 the embedded one.  A *horizontal* metric drops the rotation XA: right for
+functions with f(XQ) = f(X), where it carries nothing but rounding.  Under X → XQ the metric with
+QᴴDQ takes the place of the one with D, so that nothing depends on the choice of columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from .kernels import Array, Kernels
+
+
+class Metric(NamedTuple):
+    """How φ raises an index; D is None for the identity."""
+
+    D: Array | None = None
+    omega: float = 2.0
+    horizontal: bool = False
+    scale: float = 1.0  # of this leaf among the leaves of a tree
+
+
+CANONICAL = Metric()
+
+
+class Curvature(NamedTuple):
+    """What one step s and the change y of the gradient along it say about second derivatives."""
+
+    SS: Array  # SᴴS of the normal part S of s
+    TT: Array  # TᴴT of the normal part T of y
+    normal_step: Array  # ‖S‖²
+    normal_change: Array  # ‖T‖²
+    turn_step: Array  # ‖A‖² of the rotation part of s
+    turn_change: Array  # ‖A‖² of the rotation part of y
+
+
+def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
+    """φ(W), a tangent; W may have a part normal to the manifold, which is dropped; 6nk²."""
+    if metric.horizontal:
+        if metric.D is None:
+            return k.call(horizontal, X, W)
+        return k.call(_horizontal_columns, X, W, metric.D)
+    if metric.D is None:
+        return k.call(_rotation, X, W, metric.omega)
+    return k.call(_columns, X, W, metric.D, metric.omega)
+
+
+def horizontal(k: Kernels, X: Array, W: Array) -> Array:
+    return k.subtract(W, X, k.gram(X, W))
+
+
+def _horizontal_columns(k: Kernels, X: Array, W: Array, D: Array) -> Array:
+    return k.combine(W, D, X, -(k.gram(X, W) @ D))
+
+
+def _rotation(k: Kernels, X: Array, W: Array, omega: Any) -> Array:
+    m = k.gram(X, W)
+    return k.subtract(W, X, m - omega * k.skew(m))
+
+
+def _columns(k: Kernels, X: Array, W: Array, D: Array, omega: Any) -> Array:
+    m = k.gram(X, W)
+    A = (0.5 * omega) * k.skew(m)
+    return k.combine(W, D, X, A @ D + D @ A - m @ D)
+
+
+def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
+    """The cotangent W whose φ(W) is the tangent nearest to T, in the canonical metric; 4nk²."""
+    m = k.gram(X, T)
+    return k.subtract(T, X, k.hermitian(m) + 0.5 * k.skew(m))
+
+
+def measure(k: Kernels, X: Array, s: Array, y: Array) -> Curvature:
+    """Curvature along a step; the normal parts are formed, not subtracted as Grams; 12nk²."""
+    a, b = k.reduce(k._product(X, k.weigh(s)), k._product(X, k.weigh(y)))
+    S, T = k.subtract(s, X, a), k.subtract(y, X, b)
+    SS, TT = k.reduce(k._product(S, k.weigh(S)), k._product(T, k.weigh(T)))
+    a, b = k.skew(a), k.skew(b)
+    return Curvature(
+        SS, TT, k.trace(SS), k.trace(TT), k.squared_frobenius(a), k.squared_frobenius(b)
+    )
+
+
+def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
+    """D = M⁻¹ with M P M = R: of all D the one that minimises Tr(RD) Tr(PD⁻¹).
+
+    Normalised to determinant one, with condition number at most ``largest_ratio``.
+    """
+    xp, one = k.xp, k.eye(P)
+    P = P + (1e-3 * _mean_diagonal(k, P) + _tiny(k, P)) * one
+    R = R + (1e-6 * _mean_diagonal(k, R) + _tiny(k, R)) * one
+    root, inverse_root = _roots(k, P)
+    values, vectors = xp.linalg.eigh(k.hermitian(root @ R @ root))
+    middle = _rebuild(k, vectors, xp.sqrt(xp.clip(values, 0.0, None)))
+    values, vectors = xp.linalg.eigh(k.hermitian(inverse_root @ middle @ inverse_root))
+    values = xp.maximum(values, values[..., -1:] / largest_ratio)
+    values = values / xp.exp(xp.mean(xp.log(values), axis=-1, keepdims=True))
+    return _rebuild(k, vectors, 1.0 / values)
+
+
+def spread(k: Kernels, D: Array, E: Array | None) -> Array:
+    """The condition number of D relative to E: by how much two metrics differ; the worst one."""
+    if E is not None:
+        inverse_root = _roots(k, E)[1]
+        D = inverse_root @ D @ inverse_root
+    values = k.xp.linalg.eigvalsh(k.hermitian(D))
+    return k.xp.max(values[..., -1] / values[..., 0])
+
+
+def _roots(k: Kernels, A: Array) -> tuple[Array, Array]:
+    values, vectors = k.xp.linalg.eigh(A)
+    root = k.xp.sqrt(values)
+    return _rebuild(k, vectors, root), _rebuild(k, vectors, 1.0 / root)
+
+
+def _rebuild(k: Kernels, vectors: Array, values: Array) -> Array:
+    return (vectors * k.xp.astype(values, vectors.dtype)[..., None, :]) @ k.adjoint(vectors)
+
+
+def _mean_diagonal(k: Kernels, A: Array) -> Array:
+    trace = k.xp.linalg.trace(A) / A.shape[-1]
+    return trace[..., None, None]
+
+
+def _tiny(k: Kernels, A: Array) -> float:
+    return float(k.xp.finfo(A.dtype).smallest_normal) ** 0.5
+
+
+class Learning:
+    """What a manifold of matrices tells about curvature, so that a metric can be learned."""
+
+    def _k(self, X: Array) -> Kernels:
+        raise NotImplementedError
+
+    def measure(self, X: Array, s: Array, y: Array) -> Curvature:
+        """What a step s and the change y of the gradient along it say about curvature."""
+        return self._k(X).call(measure, X, s, y)
+
+    def mean_metric(self, X: Array, P: Array, R: Array, largest_ratio: float) -> Array:
+        return self._k(X).call(mean_metric, P, R, largest_ratio)
+
+    def metric_spread(self, X: Array, D: Array, E: Array | None) -> float:
+        return float(self._k(X).call(spread, D, E))
+
+    def no_curvature(self, X: Array) -> Array:
+        """A k×k zero, for each matrix of a stack."""
+        return 0.0 * self._k(X).gram(X, X)
+
+    def rotation(self, X: Array, W: Array) -> float:
+        """‖A‖_F of a cotangent N + XA."""
+        return math.sqrt(float(self._k(X).call(_rotation_part, X, W)))
+
+    def rows(self, X: Array) -> int:
+        """n, on all ranks together."""
+        return self._k(X).rows(X)
+
+    def longest(self, T: Array) -> float:
+        """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""
+        return math.sqrt(float(self._k(T).call(_longest, T)))
+
+
+def _rotation_part(k: Kernels, X: Array, W: Array) -> Array:
+    return k.squared_frobenius(k.skew(k.gram(X, W)))
+
+
+def _longest(k: Kernels, T: Array) -> Array:
+    squares = k.xp.sum(k.real(k.conj(T) * k.weigh(T)), axis=(-2, -1))
+    return k.xp.max(k.reduce(squares)[0])

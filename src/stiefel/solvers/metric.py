@@ -1,0 +1,157 @@
+"""A metric learned from the steps of a run; see `stiefel.geometry.metric` for its form.
+
+From a step s and the change y of the gradient along it, the normal parts S, T and the rotation
+parts A, B are split off, and
+
+    P = Σ w SᴴS/‖S‖²,   R = Σ w TᴴT/‖S‖²,   w ∝ (‖T‖²/‖S‖²)²   (a soft maximum over time)
+
+are accumulated.  D minimises Σ⟨y, φ(y)⟩ Σ⟨s, φ⁻¹(s)⟩, which gives D = M⁻¹ with MPM = R, the
+geometric mean; ω = (Σ‖T‖² Σ‖A‖² / Σ‖S‖² Σ‖B‖²)^{1/2} likewise, over the recent steps.  Both are
+invariant under scaling of f and under X → XQ.  A new metric is taken only when it differs
+materially from the one in use.  With n = k there is no normal part, with k = 1 there is one
+column: the metric is then left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stiefel.geometry.metric import CANONICAL, Metric
+
+Array = Any
+
+
+class Learned(NamedTuple):
+    """What is known about one leaf."""
+
+    metric: Metric
+    P: Array = None
+    R: Array = None
+    ratio: float = 0.0  # the largest ‖T‖²/‖S‖² seen
+    turns: tuple[float, float] = (0.0, 0.0)  # Σ‖A‖², Σ‖B‖²
+    normals: tuple[float, float] = (0.0, 0.0)  # Σ‖S‖², Σ‖T‖²
+    steps: int = 0  # seen so far
+    scale_of_gradient: float = 1.0  # ‖∇f(x0)‖, against which rounding is measured
+
+
+@dataclass(frozen=True)
+class LearnedMetric:
+    """When and how the metric is learned; the values were found by experiment."""
+
+    power: float = 2.0  # of the weights w: higher looks more at the stiffest steps
+    memory: float = 0.95  # of the sums that give ω
+    column_change: float = 3.0  # D is replaced when it differs by more than this
+    rotation_change: float = 1.5  # ω likewise
+    column_range: float = 100.0  # condition number of D at most
+    rotation_range: float = 1000.0  # 1 ≤ ω ≤ this
+    settled: int = 100  # after so many steps only every fourth is looked at
+    thinning: int = 4
+
+    def init(self, geometry: Any, X: Array) -> tuple[Learned, ...]:
+        return tuple(
+            Learned(CANONICAL, *_zeros(factor, x)) if _can_learn(factor, x) else Learned(CANONICAL)
+            for factor, x in _leaves(geometry, X)
+        )
+
+    def observe(
+        self, geometry: Any, X: Array, s: Array, y: Array, learned: tuple[Learned, ...]
+    ) -> tuple[Learned, ...]:
+        """``learned`` after one more step, with s and y at X."""
+        leaves = zip(_leaves(geometry, X), _parts(s), _parts(y), learned, strict=True)
+        seen = tuple(self._look(f, x, sx, yx, old) for (f, x), sx, yx, old in leaves)
+        return _balanced(seen) if len(seen) > 1 else seen
+
+    def _look(self, factor: Any, x: Array, s: Array, y: Array, old: Learned) -> Learned:
+        count = old.steps + 1
+        if old.steps >= self.settled and old.steps % self.thinning:
+            return old._replace(steps=count)
+        if old.P is None:
+            ss, d = factor.dot(s, s), self.memory
+            ratio = factor.dot(y, y) / ss if ss > 0 else 0.0
+            normals = d * old.normals[0] + 1.0, d * old.normals[1] + ratio
+            return old._replace(steps=count, normals=normals)
+        seen = factor.measure(x, s, y)
+        ss, tt, aa, bb = (float(v) for v in seen[2:])
+        if not (ss > 0 and tt > 0 and math.isfinite(ss + tt + aa + bb)):
+            return old._replace(steps=count)
+        new = self._accumulate(old, seen, ss, tt, aa, bb)._replace(steps=count)
+        every = 10 if count <= self.settled else 10 * self.thinning
+        return self._refresh(factor, x, new) if count in (3, 6) or count % every == 1 else new
+
+    def _accumulate(
+        self, old: Learned, seen: Any, ss: float, tt: float, aa: float, bb: float
+    ) -> Learned:
+        ratio = tt / ss
+        largest = max(ratio, old.ratio)
+        fade = (old.ratio / largest) ** self.power
+        weight = (ratio / largest) ** self.power / ss
+        d, unit = self.memory, ss + aa
+        return old._replace(
+            P=fade * old.P + weight * seen.SS,
+            R=fade * old.R + weight * seen.TT,
+            ratio=largest,
+            turns=(d * old.turns[0] + aa / unit, d * old.turns[1] + bb / unit),
+            normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
+        )
+
+    def _refresh(self, factor: Any, x: Array, new: Learned) -> Learned:
+        metric = new.metric
+        D = factor.mean_metric(x, new.P, new.R, self.column_range)
+        if factor.metric_spread(x, D, metric.D) > self.column_change:
+            metric = metric._replace(D=D)
+        (sA, tA), (sN, tN) = new.turns, new.normals
+        if not metric.horizontal and tA > 0 and sN > 0:
+            omega = min(max(math.sqrt(tN * sA / (sN * tA)), 1.0), self.rotation_range)
+            if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
+                metric = metric._replace(omega=omega)
+        return new._replace(metric=metric)
+
+
+def horizontal(
+    learned: tuple[Learned, ...], flags: tuple[bool, ...], scale: float | None = None
+) -> tuple[Learned, ...]:
+    """``learned`` with the rotation parts dropped, or not, leaf by leaf."""
+    return tuple(
+        old._replace(
+            metric=old.metric._replace(horizontal=flag),
+            scale_of_gradient=old.scale_of_gradient if scale is None else scale,
+        )
+        for old, flag in zip(learned, flags, strict=True)
+    )
+
+
+def metrics(learned: tuple[Learned, ...]) -> tuple[Metric, ...]:
+    return tuple(leaf.metric for leaf in learned)
+
+
+def _balanced(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
+    """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""
+    scales = []
+    for leaf in learned:
+        step, change = leaf.normals[0] + leaf.turns[0], leaf.normals[1] + leaf.turns[1]
+        if not (step > 0 and change > 0):
+            return learned
+        scales.append(math.sqrt(step / change))
+    return tuple(
+        leaf._replace(metric=leaf.metric._replace(scale=scale / max(scales)))
+        for leaf, scale in zip(learned, scales, strict=True)
+    )
+
+
+def _leaves(geometry: Any, X: Array) -> list[tuple[Any, Array]]:
+    return list(zip(getattr(geometry, "factors", (geometry,)), _parts(X), strict=True))
+
+
+def _parts(X: Any) -> tuple[Any, ...]:
+    return X if isinstance(X, tuple) else (X,)
+
+
+def _can_learn(factor: Any, x: Array) -> bool:
+    return hasattr(factor, "measure") and len(x.shape) >= 2 and 1 < x.shape[-1] < factor.rows(x)
+
+
+def _zeros(factor: Any, x: Array) -> tuple[Array, Array]:
+    zero = factor.no_curvature(x)
+    return zero, zero

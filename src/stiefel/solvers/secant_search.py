@@ -1,0 +1,95 @@
+"""A line search whose first trial is nearly always taken, and that survives rounding.
+
+Along X(t) with direction φ(D), let s₀ = ⟨∇f(X), φ(D)⟩ and s(t) = ⟨∇f(X(t)), Q(t)φ(D)⟩ with Q the
+isometric transport of the ray.  A step is taken if
+
+    f(X(t)) ≤ f(X) + c₁ t s₀                                  and   s(t) ≥ c₂ s₀,    or
+    f(X(t)) ≤ f(X) + noise,   t (s₀ + s(t))/2 ≤ c₁ t s₀        and   s(t) ≥ c₂ s₀.
+
+The second line replaces f's difference by the trapezium of its slopes where rounding has eaten it.
+s(t) ≥ c₂ s₀ is exactly what makes the secant pair of `lbfgs` have ⟨s, y⟩ > 0.  No trial moves a
+matrix by more than ``longest`` (Frobenius); at that length the slope is not asked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .line_search import MARGIN
+from .problem import Gradient, Problem
+from .wolfe import PLAUSIBLE_NOISE
+
+Array = Any
+
+MAX_TRIALS = 40
+GROWTH = (1.5, 5.0)  # of a step that was too short
+CONTRADICTIONS = 3  # trials whose slopes descend and whose values do not, before noise is blamed
+
+
+class Step(NamedTuple):
+    """A step that was taken."""
+
+    t: float
+    X: Array
+    gradient: Gradient
+    moved: Array  # Q(t)φ(D), a tangent at X
+    noise: float  # the noise of f beyond plain rounding, as measured so far
+    readable: bool  # the decrease is larger than the noise of f
+
+
+@dataclass(frozen=True)
+class SecantSearch:
+    """Parameters of the search."""
+
+    sufficient_decrease: float = 1e-4  # c₁
+    curvature: float = 0.9  # c₂
+    longest: float = 1.0
+
+    def __call__(
+        self, problem: Problem, f: float, slope: float, ray: Any, size: float, noise: float
+    ) -> Step | None:
+        """From t = 1 on; ``size`` is how far t = 1 moves a matrix, ``slope`` is s₀ < 0."""
+        limit = self.longest / size if size > 0 else math.inf
+        low, high, kept, contradictions = 0.0, math.inf, None, 0
+        t = min(1.0, limit)
+        for _ in range(MAX_TRIALS):
+            X = ray(t)
+            at = problem.gradient(X)
+            if not at.finite:
+                high, t = t, low + 0.1 * (t - low)
+                continue
+            moved = ray.carried(t)
+            end = problem.geometry.dot(at.G, moved)
+            level = max(noise, problem.noise(f))
+            area, wanted = 0.5 * t * (slope + end), self.sufficient_decrease * t * slope
+            rise = at.f - f
+            good = rise <= wanted or (rise <= level and area <= wanted)
+            if not good and area <= wanted and rise - area <= PLAUSIBLE_NOISE * abs(f):
+                contradictions += 1
+                if contradictions >= CONTRADICTIONS:
+                    noise, good = rise - area, True
+            if good:
+                readable = abs(wanted / self.sufficient_decrease) > 2.0 * MARGIN * level
+                kept = Step(t, X, at, moved, noise, readable)
+                if end >= self.curvature * slope or t >= 0.99 * limit:
+                    return kept
+                low = t
+                grow = _clip(_secant(slope, end), *GROWTH)
+                t = min(grow * t, limit) if high == math.inf else 0.5 * (low + high)
+            else:
+                high = t
+                t = _clip(t * _secant(slope, end), low + 0.1 * (t - low), low + 0.7 * (t - low))
+            if not low < t < high:
+                break
+        return kept
+
+
+def _secant(start: float, end: float) -> float:
+    """Where the slope vanishes, in units of the trial, by a straight line through both ends."""
+    return -start / (end - start) if end > start else math.inf
+
+
+def _clip(t: float, least: float, most: float) -> float:
+    return min(max(t, least), most)
