@@ -165,13 +165,13 @@ def test_an_exception_saves_the_last_completed_iteration(error, path):
     def fun(X):
         nonlocal calls
         calls += 1
-        if calls == 200:
+        if calls == 60:
             raise error("now")
         return f(X)
 
     with pytest.raises(error) as caught:
         stiefel.minimize(fun, x0, **options, checkpoint=path, checkpoint_interval=1e6)
-    assert caught.value.partial_result.nfev >= 199
+    assert caught.value.partial_result.nfev >= 59
     assert caught.value.partial_result.success is False
     rest = stiefel.minimize(lambda X: f(X), x0, **options, checkpoint=path, resume=True)
     assert_same_run(rest, whole)
@@ -248,7 +248,7 @@ def resume(path, **changes):
         ({"x0": stiefel.random_point(N, K + 1, seed=5)}, "another shape or dtype of x0"),
         ({"x0": stiefel.random_point(N, K, seed=0).astype(np.float32)}, "another shape or dtype"),
         ({"method": "gradient-descent"}, "another method"),
-        ({"method": stiefel.AcceleratedGradient(growth=2.0)}, "another method parameters.*growth"),
+        ({"method": stiefel.LBFGS(memory=3)}, "another method parameters.*memory"),
         ({"manifold": stiefel.Grassmann()}, "another manifold.*Grassmann"),
         ({"precond": lambda X, G: G}, "another precond"),
         ({"fnoise": 1e-3}, "another fnoise"),

@@ -238,7 +238,8 @@ def _hash(values: Any) -> str:
 
 
 def _modules(solver: Any) -> list[str]:
-    own = [name for name in sys.modules if name.startswith(__package__ + ".")]
+    packages = (__package__ + ".", "stiefel.geometry.")
+    own = [name for name in sys.modules if name.startswith(packages)]
     return [*own, type(solver).__module__]
 
 
@@ -247,7 +248,7 @@ def _is_known(cls: type, solver: Any) -> bool:
 
 
 def _known_classes(solver: Any) -> dict[str, type]:
-    """Records and enums that a state may be made of: those of the solvers, and no others."""
+    """Records and enums that a state may be made of: those of solvers and geometry, and no others."""
     found = {}
     for module in _modules(solver):
         for cls in vars(sys.modules[module]).values():
