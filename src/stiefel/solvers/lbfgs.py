@@ -229,7 +229,10 @@ class LBFGS:
         """φ(G) in the preconditioner's metric, or in the learned one."""
         geometry = problem.geometry
         if problem.precond is not None:
-            return geometry.raise_index(x, problem.preconditioned(x, G, aux))
+            T = geometry.raise_index(x, problem.preconditioned(x, G, aux))
+            if geometry.dot(G, T) > 0:
+                return T
+            # A preconditioner that is not positive here is left aside, as in every other method.
         return geometry.raise_index(x, G, _metric(geometry, learned))
 
     def _first(self, problem: Problem, x: Array, T: Array) -> float:
@@ -242,7 +245,7 @@ class LBFGS:
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
         if s.pairs.held == 0:
-            limit = abs(s.local.slope) <= problem.noise(s.local.f)
+            limit = s.blind or abs(s.local.slope) <= problem.noise(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)
         pairs = s.pairs._replace(low=s.pairs.high)
