@@ -248,7 +248,7 @@ def _is_known(cls: type, solver: Any) -> bool:
 
 
 def _known_classes(solver: Any) -> dict[str, type]:
-    """Records and enums that a state may be made of: those of solvers and geometry, and no others."""
+    """Records and enums that a state may be made of: those of solvers and geometry alone."""
     found = {}
     for module in _modules(solver):
         for cls in vars(sys.modules[module]).values():
