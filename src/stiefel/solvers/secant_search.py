@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from .line_search import MARGIN
 from .problem import Gradient, Problem
-from .wolfe import PLAUSIBLE_NOISE
 
 Array = Any
 
 MAX_TRIALS = 40
+PLAUSIBLE_NOISE = 1e-6  # relative to |f|: a larger one is a jump, not noise
 GROWTH = (1.5, 5.0)  # of a step that was too short
 CONTRADICTIONS = 3  # trials whose slopes descend and whose values do not, before noise is blamed
 
