@@ -1,6 +1,9 @@
 """The benchmark measures what it says: counts, stopping norm, limits, profiles."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,3 +187,11 @@ def test_quick_benchmark_from_end_to_end(tmp_path):
         assert (tmp_path / name).stat().st_size > 1000
     again = benchmark(Request(tmp_path, extent, resume=True))
     assert len(again.records) == len(load(tmp_path / "bench.jsonl")) == len(lines)
+
+
+@pytest.mark.parametrize("script", ["overhead.py", "memory.py"])
+def test_scripts_run(script):
+    path = Path(__file__).parent.parent / "benchmarks" / script
+    command = [sys.executable, str(path), "lbfgs", "--n", "200", "--k", "3", "--iterations", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.splitlines()[-1].startswith("lbfgs: ")
