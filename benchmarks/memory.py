@@ -3,8 +3,8 @@
     python benchmarks/memory.py [--n 100000] [--k 20] [--iterations 25] [method ...]
 
 NumPy tells tracemalloc of its arrays.  The start, the data of the function and the gradient that
-it returns are the user's.  The count does not depend on n once small matrices do not matter; 10⁶ rows
-of 20 columns need 0.16 GB an array.
+it returns are the user's.  The count does not depend on n once small matrices do not matter; 10⁶
+rows of 20 columns need 0.16 GB an array.
 """
 
 from __future__ import annotations
