@@ -181,7 +181,7 @@ def minimize(
         preconditioner,
         None if fnoise is None else fnoise * objective.scale,
         geometry.eps(X),
-        guarded(ranks, objective.hessian_product),
+        objective.hessian_product,
         magnitude=objective.initial_magnitude,
     )
     line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
@@ -197,7 +197,10 @@ def minimize(
         result = run.start(X)
     if line is not None:
         line.close(result.message)
-    result.determinant = determinants(tree, result.x)
+    if ranks is None:
+        result.determinant = determinants(tree, result.x)
+    else:
+        result.determinant, result.communication = None, ranks.communication
     return result
 
 

@@ -43,6 +43,7 @@ class Result(OptimizeResult):  # type: ignore[misc]
         in the structure of x, or None if no matrix is square.
     history : per-iteration records; ``history.as_array()`` is a NumPy structured array.
     seconds : wall-clock time of the run.
+    communication : messages, bytes and seconds in them; only of runs with ``comm=``.
     """
 
     def __repr__(self) -> str:

@@ -56,6 +56,12 @@ class RankObjective(CountedObjective):
         call = super()._call_jac
         return self._completed(self._ranks.guard(lambda: call(X), self._zeros))
 
+    def _hessian_product(self, X: Any, V: Any) -> Any:
+        call = super()._hessian_product
+        HV = self._ranks.guard(lambda: call(X, V), lambda: V)
+        completed = self._completed(HV if isinstance(HV, tuple) else (HV,))
+        return completed if isinstance(HV, tuple) else completed[0]
+
     def _pair_here(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         call = super()._call_pair
         f, leaves, aux = self._ranks.guard(lambda: call(X), lambda: (0.0, self._zeros(), None))

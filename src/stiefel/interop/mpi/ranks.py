@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,14 @@ PATIENCE_AFTER_ERROR = 60.0  # seconds
 
 class RankError(RuntimeError):
     """Another rank's function raised; the message carries that rank's traceback."""
+
+
+class Communication(NamedTuple):
+    """What a rank has sent: ``result.communication`` of a run with ``comm=``."""
+
+    messages: int  # collectives
+    bytes: int
+    seconds: float  # in collectives, waiting for slower ranks included
 
 
 class Cargo:
@@ -58,8 +66,7 @@ class Ranks:
         self._mpi = MPI
         self.comm = comm
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
-        self.collectives = self.bytes = 0
-        self.seconds = 0.0  # spent in collectives, waiting for slower ranks included
+        self.communication = Communication(0, 0, 0.0)
         self._error: Exception | None = None
         self._raised: BaseException | None = None
         self._cargo: list[Cargo] = []
@@ -113,9 +120,9 @@ class Ranks:
         watchdog = self._watchdog() if self._error is not None else None
         started = time.perf_counter()
         self.comm.Allreduce(self._mpi.IN_PLACE, buffer, op=operation)
-        self.seconds += time.perf_counter() - started
-        self.collectives += 1
-        self.bytes += buffer.nbytes
+        messages, size, seconds = self.communication
+        seconds += time.perf_counter() - started
+        self.communication = Communication(messages + 1, size + buffer.nbytes, seconds)
         if watchdog is not None:
             watchdog.cancel()
 
