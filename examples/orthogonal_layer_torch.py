@@ -2,7 +2,6 @@
 
 import torch
 
-import stiefel.torch
 from stiefel.torch import Accelerated, is_marked, mark_orthonormal
 
 torch.manual_seed(0)

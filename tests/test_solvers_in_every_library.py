@@ -1,9 +1,9 @@
 """The same run in every library: iterates, counts, structure, dtype; and no way through NumPy."""
 
 import numpy as np
-import oracles
 import pytest
 
+import oracles
 import stiefel
 from cases import JAX, NUMPY, STRICT, TORCH, gap, to_numpy
 from stiefel import AcceleratedGradient, Euclidean, Grassmann, Stiefel

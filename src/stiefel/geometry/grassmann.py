@@ -101,7 +101,9 @@ def _vertical_part(k: Kernels, X: Array, G: Array) -> Array:
     total = k.squared_frobenius(XG)
     # All of XᴴG at rounding level says nothing: a gradient that is orthogonal to X is invariant.
     least = k.squared_frobenius(k.eye(XG)) * float(k.xp.finfo(XG.dtype).eps) * _size(k, G)
-    return k.squared_frobenius(k.skew(XG)) / (total + least + float(k.xp.finfo(XG.dtype).smallest_normal))
+    return k.squared_frobenius(k.skew(XG)) / (
+        total + least + float(k.xp.finfo(XG.dtype).smallest_normal)
+    )
 
 
 def _size(k: Kernels, G: Array) -> Array:
