@@ -1,0 +1,40 @@
+"""Evaluations that the applications may take: counts, not times, so every machine agrees.
+
+Run with ``pytest benchmarks/test_applications.py``; what each took is in its failure message and,
+with ``-rP``, in the report.
+"""
+
+from __future__ import annotations
+
+import pytest
+from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
+from pyscf import scf
+
+from stiefel.applications.scf import minimize
+
+
+def within(bound: int, count: int, what: str) -> None:
+    print(f"{what}: {count} of at most {bound}")
+    assert count <= bound, f"{what}: {count} evaluations, more than {bound}"
+
+
+@pytest.mark.parametrize("case", [WATER, BENZENE], ids=["water", "benzene"])
+def test_restricted(case):
+    mf = minimize(scf.RHF(case.molecule()))
+    assert mf.e_tot == pytest.approx(case.energy, abs=1e-9)
+    within(case.builds, mf.minimization.fock_builds, "Fock builds")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", KICKED)
+def test_kicked(name, seed):
+    case = KICKED[name]
+    mf = minimize(scf.RHF(case.molecule()), kick=KICK, seed=seed)
+    assert mf.e_tot == pytest.approx(case.energy, abs=1e-7)
+    within(case.builds, mf.minimization.fock_builds, f"Fock builds of {name}, seed {seed}")
+
+
+def test_mixed():
+    mf = minimize(scf.UHF(MIXED_N2.molecule()), mix=MIX)
+    assert mf.e_tot == pytest.approx(MIXED_N2.energy, abs=1e-8)
+    within(MIXED_N2.builds, mf.minimization.fock_builds, "Fock builds")
