@@ -10,6 +10,7 @@ import pytest
 from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
 from pyscf import scf
 
+from stiefel.applications.compressed_modes import closed_form, compressed_modes, refined
 from stiefel.applications.scf import minimize
 
 
@@ -38,3 +39,18 @@ def test_mixed():
     mf = minimize(scf.UHF(MIXED_N2.molecule()), mix=MIX)
     assert mf.e_tot == pytest.approx(MIXED_N2.energy, abs=1e-8)
     within(MIXED_N2.builds, mf.minimization.fock_builds, "Fock builds")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compressed_modes_in_one_dimension(seed):
+    modes = compressed_modes((1000,), (100.0,), 10, 5.0, seed=seed)
+    assert modes.energy == pytest.approx(10 * closed_form(5.0, 1).energy, rel=2e-4)
+    within(1100, modes.evaluations, f"1-D modes, seed {seed}")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compressed_modes_in_two_dimensions(seed):
+    box = (16.0, 16.0)
+    coarse = compressed_modes((48, 48), box, 4, 5.0, seed=seed)
+    fine = compressed_modes((96, 96), box, 4, 5.0, start=refined(coarse), stages=(1e-3, 3e-4))
+    within(450, coarse.evaluations + fine.evaluations, f"2-D modes on both grids, seed {seed}")

@@ -1,0 +1,129 @@
+"""Compressed modes against their closed form, and against the eigenfunctions they approach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from stiefel.applications.compressed_modes import (
+    closed_form,
+    compressed_modes,
+    hamiltonian,
+    inverse_hessian,
+    laplacian_symbol,
+    largest_angle,
+    plot,
+    refined,
+    wells,
+)
+from stiefel.objectives import CompressedModes
+
+
+def one_dimension(seed):
+    return compressed_modes((1000,), (100.0,), 10, 5.0, seed=seed)
+
+
+def two_dimensions(seed):
+    coarse = compressed_modes((48, 48), (16.0, 16.0), 4, 5.0, seed=seed)
+    fine = compressed_modes(
+        (96, 96), (16.0, 16.0), 4, 5.0, start=refined(coarse), stages=(1e-3, 3e-4)
+    )
+    return coarse, fine
+
+
+def relative_error(modes):
+    number, dimension = modes.X.shape[1], len(modes.objective.shape)
+    return modes.energy / (number * closed_form(modes.objective.mu, dimension).energy) - 1
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_closed_form_in_one_dimension(seed):
+    modes = one_dimension(seed)
+    assert abs(relative_error(modes)) <= 2e-4
+    np.testing.assert_allclose(modes.X.T @ modes.X, np.eye(10), atol=1e-12)
+    # Every mode is the closed form somewhere: 1 + cos κx falls to 1 % of its maximum near the edge.
+    inside = 2 / closed_form(5.0, 1).kappa * np.arccos(2 * 0.01 - 1)
+    np.testing.assert_allclose(modes.extents(0.01), inside, rtol=0.05)
+
+
+def test_closed_form_in_two_dimensions_with_the_order_of_the_stencil():
+    coarse, fine = two_dimensions(0)
+    ratio = relative_error(coarse) / relative_error(fine)
+    assert 3.5 <= ratio <= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_order_of_the_stencil_for_other_starts(seed):
+    coarse, fine = two_dimensions(seed)
+    assert 3.5 <= relative_error(coarse) / relative_error(fine) <= 5
+
+
+def test_closed_form_is_the_least_of_its_family():
+    """E(κ) of 1 + cos κx by quadrature, minimised over κ, is 5κ²/6 at the stated κ."""
+    form = closed_form(3.0, 1)
+
+    def energy(kappa):
+        x = np.linspace(-np.pi / kappa, np.pi / kappa, 20001)
+        psi = 1 + np.cos(kappa * x)
+        psi /= np.sqrt(np.trapezoid(psi**2, x))
+        slope = np.gradient(psi, x)
+        return 0.5 * np.trapezoid(slope**2, x) + np.trapezoid(psi, x) / 3.0
+
+    assert energy(form.kappa) == pytest.approx(form.energy, rel=1e-6)
+    assert energy(0.98 * form.kappa) > form.energy
+    assert energy(1.02 * form.kappa) > form.energy
+    assert form.extent == pytest.approx(2 * np.pi / form.kappa)
+
+
+@pytest.mark.parametrize("with_wells", [False, True])
+def test_span_approaches_the_eigenfunctions(with_wells):
+    shape, lengths = (120,), (50.0,)
+    potential = wells(shape, lengths, (5,), depth=1.0, width=1.5) if with_wells else None
+    free = CompressedModes(shape, lengths, 1.0, 1.0, potential)
+    values, vectors = scipy.linalg.eigh(hamiltonian(free) @ np.eye(120))
+    angles, excess = [], []
+    for mu in (10.0, 1e3, 1e5):
+        modes = compressed_modes(shape, lengths, 5, mu, potential=potential, seed=1)
+        angles.append(largest_angle(modes, vectors[:, :5]))
+        excess.append(modes.quadratic_energy - values[:5].sum())
+    assert angles[1] < 0.15 * angles[0]
+    assert angles[2] < 0.05 * angles[1]
+    assert angles[2] < 2e-3
+    assert min(excess) > -1e-9  # the eigenfunctions have the least quadratic energy
+    assert excess[2] < 1e-6
+
+
+def test_symbol_and_preconditioner():
+    objective = CompressedModes((6, 5), (3.0, 2.0), 2.0, 0.1)
+    H = hamiltonian(objective) @ np.eye(30)
+    np.testing.assert_allclose(
+        np.sort(laplacian_symbol(objective), axis=None), 2 * np.linalg.eigvalsh(H), atol=1e-10
+    )
+    rng = np.random.default_rng(0)
+    X, P, Q = (rng.standard_normal((30, 2)) for _ in range(3))
+    apply = inverse_hessian(objective, 2)
+    assert np.vdot(P, apply(X, Q)) == pytest.approx(np.vdot(apply(X, P), Q))
+    assert np.vdot(P, apply(X, P)) > 0
+
+
+def test_wells_are_periodic_and_as_deep_as_asked():
+    V = wells((100, 60), (10.0, 6.0), (5, 3), depth=2.0, width=0.2)
+    np.testing.assert_allclose(V, np.roll(V, 20, axis=0), atol=1e-12)
+    assert V.min() == pytest.approx(-2.0, rel=1e-3)
+    assert V.max() <= 0
+
+
+@pytest.mark.parametrize("shape", [(60,), (16, 16)])
+def test_plot(shape, tmp_path):
+    modes = compressed_modes(shape, [10.0] * len(shape), 2, 5.0, stages=(0.1,))
+    plot(modes, str(tmp_path / "modes.png"))
+    assert (tmp_path / "modes.png").stat().st_size > 1000
+
+
+def test_misuse():
+    with pytest.raises(ValueError, match="dimension is 3"):
+        closed_form(5.0, 3)
+    with pytest.raises(ValueError, match="stages"):
+        compressed_modes((10,), (1.0,), 1, 5.0, stages=())
