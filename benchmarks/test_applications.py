@@ -7,9 +7,9 @@ with ``-rP``, in the report.
 from __future__ import annotations
 
 import pytest
-from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
 from pyscf import scf
 
+from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
 from stiefel.applications.compressed_modes import closed_form, compressed_modes, refined
 from stiefel.applications.scf import minimize
 

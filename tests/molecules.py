@@ -26,9 +26,7 @@ def _benzene() -> str:
     return "; ".join(atoms)
 
 
-WATER = Case(
-    "O 0 0 0.1173; H 0 0.7572 -0.4692; H 0 -0.7572 -0.4692", "cc-pvdz", -76.0267720534, 30
-)
+WATER = Case("O 0 0 0.1173; H 0 0.7572 -0.4692; H 0 -0.7572 -0.4692", "cc-pvdz", -76.0267720534, 30)
 BENZENE = Case(_benzene(), "6-31g*", -230.702233126, 25)
 
 # Restricted, from a start kicked by 10 %: DIIS ends higher for some of them.

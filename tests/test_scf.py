@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
 from pyscf import dft, gto, mp, scf
 from pyscf.pbc import dft as pbc_dft
 from pyscf.pbc import gto as pbc_gto
 from pyscf.pbc import scf as pbc_scf
 
 import stiefel
-from stiefel.applications.scf import kicked, mixed, minimize, start
+from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
+from stiefel.applications.scf import kicked, minimize, mixed, start
 
 SMALL = "O 0 0 0; H 0 0.75 0.6; H 0 -0.75 0.6"
 

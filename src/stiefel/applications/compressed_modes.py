@@ -197,7 +197,11 @@ def laplacian_symbol(objective: CompressedModes) -> Array:
 
 
 def wells(
-    shape: Sequence[int], lengths: Sequence[float], counts: Sequence[int], depth: float, width: float
+    shape: Sequence[int],
+    lengths: Sequence[float],
+    counts: Sequence[int],
+    depth: float,
+    width: float,
 ) -> Array:
     """A Kronig–Penney-like potential: −depth·Σ exp(−|x − x_j|²/2 width²), x_j on a lattice.
 

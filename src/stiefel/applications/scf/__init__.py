@@ -8,7 +8,8 @@ the basis functions, and only of their span: the manifold is `stiefel.Grassmann(
 every spin and every k-point.  One Fock matrix gives value and gradient.
 """
 
-from .energy import Block, Energy, Fock
+from .energy import Energy, Fock
+from .layout import Block
 from .run import Outcome, minimize
 from .start import kicked, mixed, start
 

@@ -1,4 +1,4 @@
-"""How PySCF nests the arrays of a mean-field object, [spin][k-point], and how they become leaves."""
+"""How PySCF nests the arrays of a mean-field object, [spin][k-point], and the blocks in them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Layout:
 
     def nest(self, parts: Sequence[Array]) -> Any:
         """One array for each of `blocks`, nested in PySCF's way."""
-        spins = (
+        spins: list[Any] = (
             list(parts)
             if self.samples is None
             else [list(parts[i : i + self.samples]) for i in range(0, len(parts), self.samples)]
