@@ -6,6 +6,7 @@ from .accelerated import AcceleratedGradient
 from .conjugate_gradient import ConjugateGradient
 from .gradient_descent import GradientDescent
 from .lbfgs import LBFGS
+from .lean import LeanAccelerated
 from .metric import LearnedMetric
 from .trust_region import TrustRegion
 
@@ -13,6 +14,7 @@ METHODS: dict[str, Any] = {
     "auto": LBFGS(metric=LearnedMetric()),
     "accelerated": AcceleratedGradient(),
     "accelerated-gradient-restart": AcceleratedGradient(restart="gradient"),
+    "accelerated-lean": LeanAccelerated(),
     "gradient-descent": GradientDescent(),
     "lbfgs": LBFGS(),
     "cg": ConjugateGradient(),
@@ -25,5 +27,7 @@ __all__ = [
     "AcceleratedGradient",
     "ConjugateGradient",
     "GradientDescent",
+    "LeanAccelerated",
+    "LearnedMetric",
     "TrustRegion",
 ]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from .metric import Learned, LearnedMetric, horizontal, metrics
+from .metric import Learned, LearnedMetric, first_scale, metric_of, raised, still_invariant
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Gradient, Local, Problem
 from .result import Status
@@ -34,7 +34,6 @@ from .secant_search import SecantSearch, Step
 Array = Any
 
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
-INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
 class Pairs(NamedTuple):
@@ -99,9 +98,7 @@ class LBFGS:
 
     def init(self, problem: Problem, x: Array) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
-        learned = (self.metric or LearnedMetric()).init(geometry, x)
-        flags = tuple(_invariant(f, p, g, at.norm) for f, p, g in _leaves(geometry, x, at.G))
-        learned = horizontal(learned, flags, at.norm)
+        learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         blocks = geometry.block(x, 2 * self.memory), geometry.block(x, 2 * self.memory)
         pairs = Pairs(*blocks, np.zeros((2 * self.memory, 2 * self.memory)))
         return self._aimed(problem, x, at, pairs, learned, 0.0)
@@ -125,7 +122,7 @@ class LBFGS:
         step = geometry.combine(taken.t, taken.moved, 0.0, taken.moved)
         old = s.local.ray.transport(taken.t, s.local.G)
         change = geometry.combine(1.0, at.G, -1.0, old)
-        learned, kept = self._still_invariant(geometry, x, at, learned)
+        learned, kept = still_invariant(geometry, x, at, learned)
         if not kept:
             pairs = pairs._replace(low=pairs.high)
         if self.metric is not None and problem.precond is None:
@@ -137,22 +134,9 @@ class LBFGS:
         )
         if sy > self.caution * math.sqrt(ss * yy):
             pairs = self._remember(geometry, pairs, step, change)
-            gamma = sy / geometry.dot(change, self._raised(problem, x, change, learned, at.aux))
+            gamma = sy / geometry.dot(change, raised(problem, x, change, learned, at.aux))
         new = self._aimed(problem, x, at, pairs, learned, gamma)
         return new._replace(noise=taken.noise, blind=not taken.readable)
-
-    def _still_invariant(
-        self, geometry: Any, x: Array, at: Gradient, learned: tuple[Learned, ...]
-    ) -> tuple[tuple[Learned, ...], bool]:
-        """A start may be special: the rotation part is looked at in every point until it shows."""
-        if not any(leaf.metric.horizontal for leaf in learned):
-            return learned, True
-        flags = tuple(
-            leaf.metric.horizontal and _invariant(f, p, g, leaf.scale_of_gradient)
-            for (f, p, g), leaf in zip(_leaves(geometry, x, at.G), learned, strict=True)
-        )
-        same = flags == tuple(leaf.metric.horizontal for leaf in learned)
-        return (learned if same else horizontal(learned, flags)), same
 
     def _remember(self, geometry: Any, pairs: Pairs, s: Array, y: Array) -> Pairs:
         S, Y, U, low, high = pairs
@@ -195,7 +179,7 @@ class LBFGS:
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.combine(-1.0, at.G, 0.0, at.G)
             slope = geometry.dot(at.G, T)
-        D = geometry.cotangent_of(x, T, _metric(geometry, learned))
+        D = geometry.cotangent_of(x, T, metric_of(geometry, learned))
         local = Local(at.f, at.G, at.norm, D, slope, geometry.ray(x, D))
         return State(x, local, pairs, learned, gamma, pairs.held, forgot)
 
@@ -211,36 +195,19 @@ class LBFGS:
         """−H ∇f, a direction that is tangent up to the parts of old pairs."""
         geometry, g = problem.geometry, at.G
         if pairs.held == 0:
-            r = self._raised(problem, x, g, learned, at.aux)
-            return geometry.combine(-(gamma or self._first(problem, x, r)), r, 0.0, r)
+            r = raised(problem, x, g, learned, at.aux)
+            return geometry.combine(
+                -(gamma or first_scale(problem, x, r, self.initial_length, self.longest)), r, 0.0, r
+            )
         rows = slice(pairs.low, pairs.high)
         S, Y = geometry.block_rows(pairs.S, rows), geometry.block_rows(pairs.Y, rows)
         U = pairs.U[rows, rows]
         a = scipy.linalg.solve_triangular(U, geometry.block_dot(S, g), check_finite=False)
         q = geometry.combine(1.0, g, -1.0, geometry.block_sum(Y, a))
-        r = self._raised(problem, x, q, learned, at.aux)
+        r = raised(problem, x, q, learned, at.aux)
         right = np.diagonal(U) * a - gamma * geometry.block_dot(Y, r)
         c = scipy.linalg.solve_triangular(U, right, trans=1, check_finite=False)
         return geometry.combine(-gamma, r, -1.0, geometry.block_sum(S, c))
-
-    def _raised(
-        self, problem: Problem, x: Array, G: Array, learned: tuple[Learned, ...], aux: Any
-    ) -> Array:
-        """φ(G) in the preconditioner's metric, or in the learned one."""
-        geometry = problem.geometry
-        if problem.precond is not None:
-            T = geometry.raise_index(x, problem.preconditioned(x, G, aux))
-            if geometry.dot(G, T) > 0:
-                return T
-            # A preconditioner that is not positive here is left aside, as in every other method.
-        return geometry.raise_index(x, G, _metric(geometry, learned))
-
-    def _first(self, problem: Problem, x: Array, T: Array) -> float:
-        """The scale of the first step: a given length for each column, whatever f is."""
-        if problem.precond is not None:
-            return min(1.0, self.longest / (problem.geometry.longest(T) or math.inf))
-        columns = sum(_columns(p) for p in _parts(x))
-        return self.initial_length * math.sqrt(columns / problem.geometry.dot(T, T))
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
@@ -251,29 +218,3 @@ class LBFGS:
         pairs = s.pairs._replace(low=s.pairs.high)
         new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma)
         return new._replace(restarted=True, noise=s.noise, blind=s.blind)
-
-
-def _metric(geometry: Any, learned: tuple[Learned, ...]) -> Any:
-    """In the form that the geometry takes: one metric, or one a leaf."""
-    return metrics(learned) if hasattr(geometry, "factors") else learned[0].metric
-
-
-def _parts(X: Any) -> tuple[Any, ...]:
-    return X if isinstance(X, tuple) else (X,)
-
-
-def _columns(x: Array) -> int:
-    shape = tuple(x.shape)
-    return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
-
-
-def _leaves(geometry: Any, X: Array, G: Array) -> Any:
-    factors = getattr(geometry, "factors", (geometry,))
-    return zip(factors, _parts(X), _parts(G), strict=True)
-
-
-def _invariant(factor: Any, x: Array, G: Array, scale: float) -> bool:
-    """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
-    if not hasattr(factor, "rotation") or len(x.shape) < 2 or not 1 < x.shape[-1] < factor.rows(x):
-        return False
-    return bool(factor.rotation(x, G) <= INVARIANCE * scale)

@@ -20,7 +20,11 @@ from typing import Any, NamedTuple
 
 from stiefel.geometry.metric import CANONICAL, Metric
 
+from .problem import Gradient, Problem
+
 Array = Any
+
+INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
 class Learned(NamedTuple):
@@ -49,17 +53,21 @@ class LearnedMetric:
     settled: int = 100  # after so many steps only every fourth is looked at
     thinning: int = 4
 
-    def init(self, geometry: Any, X: Array) -> tuple[Learned, ...]:
-        return tuple(
+    def init(self, geometry: Any, X: Array, at: Gradient) -> tuple[Learned, ...]:
+        """Nothing learned yet; f may be seen to depend on spans only."""
+        learned = tuple(
             Learned(CANONICAL, *_zeros(factor, x)) if _can_learn(factor, x) else Learned(CANONICAL)
             for factor, x in _leaves(geometry, X)
         )
+        parts = zip(_leaves(geometry, X), parts_of(at.G), strict=True)
+        flags = tuple(_invariant(factor, x, G, at.norm) for (factor, x), G in parts)
+        return _horizontal(learned, flags, at.norm)
 
     def observe(
         self, geometry: Any, X: Array, s: Array, y: Array, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with s and y at X."""
-        leaves = zip(_leaves(geometry, X), _parts(s), _parts(y), learned, strict=True)
+        leaves = zip(_leaves(geometry, X), parts_of(s), parts_of(y), learned, strict=True)
         seen = tuple(self._look(f, x, sx, yx, old) for (f, x), sx, yx, old in leaves)
         return _balanced(seen) if len(seen) > 1 else seen
 
@@ -109,7 +117,59 @@ class LearnedMetric:
         return new._replace(metric=metric)
 
 
-def horizontal(
+def still_invariant(
+    geometry: Any, X: Array, at: Gradient, learned: tuple[Learned, ...]
+) -> tuple[tuple[Learned, ...], bool]:
+    """A start may be special: rotation parts are looked at in every point until one shows.
+
+    Returns what is known now, and whether nothing changed.
+    """
+    if not any(leaf.metric.horizontal for leaf in learned):
+        return learned, True
+    parts = zip(_leaves(geometry, X), parts_of(at.G), learned, strict=True)
+    flags = tuple(
+        leaf.metric.horizontal and _invariant(factor, x, G, leaf.scale_of_gradient)
+        for (factor, x), G, leaf in parts
+    )
+    if flags == tuple(leaf.metric.horizontal for leaf in learned):
+        return learned, True
+    return _horizontal(learned, flags), False
+
+
+def metric_of(geometry: Any, learned: tuple[Learned, ...]) -> Any:
+    """In the form that the geometry takes: one metric, or one a leaf."""
+    metrics = tuple(leaf.metric for leaf in learned)
+    return metrics if hasattr(geometry, "factors") else metrics[0]
+
+
+def raised(problem: Problem, x: Array, G: Array, learned: tuple[Learned, ...], aux: Any) -> Array:
+    """φ(G), a tangent, in the preconditioner's metric or in the learned one."""
+    geometry = problem.geometry
+    if problem.precond is not None:
+        T = geometry.raise_index(x, problem.preconditioned(x, G, aux))
+        if geometry.dot(G, T) > 0:
+            return T
+        # A preconditioner that is not positive here is left aside, as in every other method.
+    return geometry.raise_index(x, G, metric_of(geometry, learned))
+
+
+def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
+    """What makes the first step along T as long as ``length`` for each column, whatever f is.
+
+    A preconditioner knows its own scale.
+    """
+    geometry = problem.geometry
+    if problem.precond is not None:
+        return min(1.0, longest / (geometry.longest(T) or math.inf))
+    columns = sum(_columns(part) for part in parts_of(x))
+    return length * math.sqrt(columns / geometry.dot(T, T))
+
+
+def parts_of(X: Any) -> tuple[Any, ...]:
+    return X if isinstance(X, tuple) else (X,)
+
+
+def _horizontal(
     learned: tuple[Learned, ...], flags: tuple[bool, ...], scale: float | None = None
 ) -> tuple[Learned, ...]:
     """``learned`` with the rotation parts dropped, or not, leaf by leaf."""
@@ -120,10 +180,6 @@ def horizontal(
         )
         for old, flag in zip(learned, flags, strict=True)
     )
-
-
-def metrics(learned: tuple[Learned, ...]) -> tuple[Metric, ...]:
-    return tuple(leaf.metric for leaf in learned)
 
 
 def _balanced(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
@@ -141,11 +197,7 @@ def _balanced(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
 
 
 def _leaves(geometry: Any, X: Array) -> list[tuple[Any, Array]]:
-    return list(zip(getattr(geometry, "factors", (geometry,)), _parts(X), strict=True))
-
-
-def _parts(X: Any) -> tuple[Any, ...]:
-    return X if isinstance(X, tuple) else (X,)
+    return list(zip(getattr(geometry, "factors", (geometry,)), parts_of(X), strict=True))
 
 
 def _can_learn(factor: Any, x: Array) -> bool:
@@ -155,3 +207,13 @@ def _can_learn(factor: Any, x: Array) -> bool:
 def _zeros(factor: Any, x: Array) -> tuple[Array, Array]:
     zero = factor.no_curvature(x)
     return zero, zero
+
+
+def _columns(x: Array) -> int:
+    shape = tuple(x.shape)
+    return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
+
+
+def _invariant(factor: Any, x: Array, G: Array, scale: float) -> bool:
+    """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
+    return _can_learn(factor, x) and bool(factor.rotation(x, G) <= INVARIANCE * scale)

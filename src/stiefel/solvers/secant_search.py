@@ -23,7 +23,6 @@ from .problem import Gradient, Problem
 Array = Any
 
 MAX_TRIALS = 40
-PLAUSIBLE_NOISE = 1e-6  # relative to |f|: a larger one is a jump, not noise
 GROWTH = (1.5, 5.0)  # of a step that was too short
 CONTRADICTIONS = 3  # trials whose slopes descend and whose values do not, before noise is blamed
 
@@ -66,7 +65,7 @@ class SecantSearch:
             area, wanted = 0.5 * t * (slope + end), self.sufficient_decrease * t * slope
             rise = at.f - f
             good = rise <= wanted or (rise <= level and area <= wanted)
-            if not good and area <= wanted and rise - area <= PLAUSIBLE_NOISE * abs(f):
+            if not good and area <= wanted and rise - area <= problem.plausible_noise(f):
                 contradictions += 1
                 if contradictions >= CONTRADICTIONS:
                     noise, good = rise - area, True
