@@ -6,7 +6,8 @@ Value and gradient are computed at Y only.  The points Z of the gradient steps a
 1/L_t is the largest step that the curvature ⟨y, φ(y)⟩/⟨s, y⟩, measured between consecutive Y,
 allows, and L_t falls by at most a twentieth an iteration.  When f rises from Y_t to Y_{t+1}
 (beneath its noise: when its slopes say so), the method restarts at Y_t with a plain step that is
-searched, so that f falls by a sufficient amount at every restart.  A new metric drops the momentum too.
+searched, so that f falls by a sufficient amount at every restart.  A new metric drops the momentum
+too.
 """
 
 from __future__ import annotations
