@@ -17,7 +17,7 @@ import scipy.stats
 from cli_tools import COMMAND, environment, stiefel
 from stiefel.experiments import figures, fits, paper, records, tables, verdicts
 from stiefel.experiments.pipeline import Request, reproduce
-from stiefel.experiments.specs import ARTEFACTS, FIGURE_METHODS, Extent, Run, plan
+from stiefel.experiments.specs import ARTEFACTS, FIGURE_METHODS, UNLUCKY, Extent, Run, plan
 from stiefel.experiments.worker import problem, start_point
 
 SMALL = ("--quick", "--starts", "3", "--largest", "320", "--descent-largest", "100")
@@ -64,7 +64,7 @@ def test_the_plans_are_the_papers_protocol() -> None:
         }
         assert len({r.start for r in runs}) == 10
     scales = [r.scale for r in plan("scale", Extent()) if r.n == 1000]
-    assert scales == [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 0.5]
+    assert scales == [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.176, 0.5]
 
 
 @pytest.mark.parametrize("artefact", ARTEFACTS)
@@ -260,6 +260,8 @@ def test_a_table_puts_the_papers_numbers_beside_ours() -> None:
 def test_the_lattice_is_the_papers() -> None:
     # On Table 2 with the printed ½ the lattice is {0.82, 1.40, 2.38}/L.
     np.testing.assert_allclose(tables.lattice(2000, 20, 0.5), [0.82, 1.40, 2.38], atol=0.01)
+    unlucky = tables.lattice(1000, 10, UNLUCKY)
+    np.testing.assert_allclose(unlucky, tables.lattice(2000, 20, 0.5), rtol=1e-3)
     a, b = tables.lattice(1000, 10, 1.0), tables.lattice(1000, 10, 1.7)
     np.testing.assert_allclose(a, b)  # one period
 

@@ -21,7 +21,7 @@ class Verdict:
     numbers: str
 
     def __str__(self) -> str:
-        word = {True: "holds", False: "does not hold", None: "not tested"}[self.holds]
+        word = {True: "holds", False: "does not hold", None: "cannot be told"}[self.holds]
         return f"{self.claim}: {word} ({self.numbers})"
 
 
@@ -50,8 +50,10 @@ def _slope(curve: Curve | None, claim: str, low: float, high: float) -> Verdict:
     if curve is None or curve.fit is None:
         return Verdict(f"a method {claim}", None, "fewer than three n")
     fit = curve.fit
-    # A slope within one standard error of the bound is not evidence against the claim.
-    holds = low - fit.slope_error <= fit.slope <= high + fit.slope_error
+    # Outside the bounds by less than two standard errors is no evidence, for or against.
+    inside = low <= fit.slope <= high
+    beyond = max(low - fit.slope, fit.slope - high)
+    holds = None if not inside and beyond <= 2 * fit.slope_error else inside
     numbers = f"slope {fit.slope:.3f} ± {fit.slope_error:.3f}, expected "
     numbers += f"at most {high:g}" if low < 0 else f"{low:g} to {high:g}"
     return Verdict(f"{LABELS[curve.method]} {claim}", holds, numbers)
