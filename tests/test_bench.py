@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import stiefel
-from stiefel.experiments.bench import measures, peer_scipy
+from stiefel.cli.app import app
+from stiefel.experiments.bench import measures, peer_scipy, report
 from stiefel.experiments.bench.meter import Meter, OutOfTime, Reached
 from stiefel.experiments.bench.pipeline import Request, benchmark, load
 from stiefel.experiments.bench.plan import Extent, plan
@@ -195,3 +197,31 @@ def test_scripts_run(script):
     command = [sys.executable, str(path), "lbfgs", "--n", "200", "--k", "3", "--iterations", "5"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.splitlines()[-1].startswith("lbfgs: ")
+
+
+def test_command(tmp_path):
+    arguments = ["bench", "--problem", "quick-sphere", "--solver", "auto", "--solver", "lbfgs"]
+    arguments += ["--out", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "quick-sphere" in done.output and "within 1.5×" in done.output
+    again = CliRunner().invoke(app, [*arguments, "--redraw", "--json"])
+    document = json.loads(again.stdout)
+    assert [record["status"] for record in document["records"]] == ["CONVERGED"] * 2
+
+
+def test_command_refuses_unknown_names(tmp_path):
+    done = CliRunner().invoke(app, ["bench", "--solver", "nobody", "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "unknown solver 'nobody'" in done.output
+
+
+def test_the_page_shows_the_records():
+    """The committed tables are those of the committed records."""
+    folder = Path(__file__).parent.parent / "docs" / "benchmarks"
+    table = measures.cells(load(folder / "bench.jsonl"))
+    text = (folder / "bench.md").read_text(encoding="utf-8")
+    for row in report.summary(table):
+        assert " | ".join(row) in text
+    for verdict in report.verdicts(table):
+        assert verdict in text

@@ -70,6 +70,7 @@ def summary(table: Table) -> list[list[str]]:
         fewest = best(problem, table, evaluations, lambda s: s.general)
         theirs = best(problem, table, evaluations, lambda s: s.general and not s.ours)
         fastest = best(problem, table, seconds, lambda s: s.general and not s.ours)
+        spent = _spent(problem, table) if fastest is None else 0.0
         rows.append(
             [
                 problem,
@@ -78,11 +79,29 @@ def summary(table: Table) -> list[list[str]]:
                 f"{_count(fewest, evaluations)} {_name(fewest)}",
                 _ratio(auto, fewest, evaluations),
                 f"{_count(theirs, evaluations)} {_name(theirs)}",
-                f"{_time(fastest)} {_name(fastest)}",
-                _ratio(fastest, auto, seconds),
+                f"none within {spent:g} s" if spent else f"{_time(fastest)} {_name(fastest)}",
+                _bound(spent, auto) if spent else _ratio(fastest, auto, seconds),
             ]
         )
     return rows
+
+
+def _spent(problem: str, table: Table) -> float:
+    """The CPU seconds that the other libraries' methods had, where none of them succeeded."""
+    return max(
+        (
+            run_of(record).limit
+            for (name, solver), cell in table.items()
+            if name == problem and ALL[solver].general and not ALL[solver].ours
+            for record in cell.records
+            if record["status"] == "TIME_LIMIT"
+        ),
+        default=0.0,
+    )
+
+
+def _bound(spent: float, auto: Cell | None) -> str:
+    return "–" if auto is None or not auto.good else f"> {spent / auto.median(seconds):.3g}"
 
 
 def verdicts(table: Table) -> list[str]:
