@@ -53,6 +53,7 @@ class CountedObjective:
         self._tree = tree
         self._leaves = x0 if isinstance(x0, tuple) else (x0,)
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
+        self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._value, self._pair, self._jac = _adapt(fun, jac, self._leaves[0], tree)
         self._hessp = _adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
         self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
@@ -78,6 +79,7 @@ class CountedObjective:
         """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where the caller holds it."""
         if self._held is not None and self._held[0] is X:
             held, self._held = self._held[1], None
+            self._last = X, held[2]
             return held
         aux = None
         if self._pair is not None:
@@ -87,7 +89,15 @@ class CountedObjective:
             value = self.value(X) if value is None else value
             self._count(value=False, gradient=True)
             G = self._call_jac(X)
+        self._last = X, aux
         return value, G if isinstance(X, tuple) else G[0], aux
+
+    def aux(self, X: Any) -> Any:
+        """What ``fun`` returned beside the gradient at X; evaluated again if no longer held."""
+        if self._last is None or self._last[0] is not X:
+            self.value_and_gradient(X)
+        assert self._last is not None
+        return self._last[1]
 
     def projected(
         self, geometry: Any, X: Any, value: float | None = None

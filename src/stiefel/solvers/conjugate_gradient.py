@@ -87,6 +87,8 @@ class ConjugateGradient:
         return State(x, local, _negative(problem, local.W), -local.slope, 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
+        if not s.local.norm > 0:
+            return s._replace(failure=Status.ROUNDING_LIMIT)
         ray = problem.geometry.ray(s.x, s.D)
         length = math.sqrt(ray.squared_norm)
         first = s.first or self.initial_length / length

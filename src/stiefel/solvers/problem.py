@@ -28,6 +28,10 @@ class Objective(Protocol):
         """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where it is held already."""
         ...
 
+    def aux(self, X: Array) -> Any:
+        """What the user's function returned beside the gradient at X, for `precond`."""
+        ...
+
     def projected(
         self, geometry: Any, X: Array, value: float | None = None
     ) -> tuple[float, Array, Any]:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 Array = Any
 
+MOST = 5  # iterations per dimension: rounding delays an end that exact arithmetic has at one
+
 
 class Step(NamedTuple):
     W: Array
@@ -31,15 +33,17 @@ def truncated_cg(
     tolerance: float,
     precondition: Callable[[Array], Array] | None = None,
 ) -> Step:
-    """The step; one Hessian product and O(nk²) an iteration, at most as many as dimensions."""
+    """The step; one Hessian product and O(nk²) an iteration."""
     W = geometry.combine(0.0, G, 0.0, G)
-    R = G
+    # Projected once more: rounding of the Euclidean gradient leaves a normal part, which would
+    # dominate the last residuals and show H as it is off the tangent space: indefinite.
+    R = geometry.project_direction(x, G)
     Z = precondition(R) if precondition else R
     rz = geometry.inner(x, R, Z)
     D = geometry.combine(-1.0, Z, 0.0, Z)
     ww, wd, dd = 0.0, 0.0, rz  # ‖W‖², ⟨W, D⟩, ‖D‖² in the preconditioner's inverse
     decrease = 0.0
-    for _ in range(geometry.dimension(x)):
+    for _ in range(MOST * geometry.dimension(x)):
         HD = hessian(D)
         curvature = geometry.inner(x, D, HD)
         alpha = rz / curvature if curvature else math.inf

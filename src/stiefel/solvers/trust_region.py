@@ -76,6 +76,8 @@ class TrustRegion:
         return State(x, local, gradient, self.initial_radius, local.norm)
 
     def step(self, problem: Problem, s: State) -> State:
+        if not s.local.norm > 0:
+            return s._replace(failure=Status.ROUNDING_LIMIT)
         step = self._model_step(problem, s)
         x = problem.geometry.ray(s.x, step.W)(1.0)
         local, gradient = _evaluate(problem, x)
@@ -119,7 +121,8 @@ class TrustRegion:
         rounding = problem.eps * math.sqrt(problem.geometry.dot(s.gradient, s.gradient))
         precondition = None
         if problem.precond is not None:
-            precondition = lambda R: problem.preconditioned(s.x, R, None)  # noqa: E731
+            aux = problem.objective.aux(s.x)
+            precondition = lambda R: problem.preconditioned(s.x, R, aux)  # noqa: E731
         return truncated_cg(
             problem.geometry,
             s.x,

@@ -2,11 +2,11 @@
 
 Along the curve t ↦ X(t) with φ(t) = f(X(t)) a step is accepted if
 
-    φ(t) ≤ φ(0) + c₁ t φ'(0)   and   |φ'(t)| ≤ c₂ |φ'(0)|          (strong Wolfe), or
-    φ(t) ≤ φ(0) + noise        and   c₂ φ'(0) ≤ φ'(t) ≤ (2c₁ − 1) φ'(0)   (approximate Wolfe).
+    |φ'(t)| ≤ c₂ |φ'(0)|   and either   φ(t) ≤ φ(0) + c₁ t φ'(0)                    (strong Wolfe)
+                           or   φ(t) ≤ φ(0) + noise,  φ'(t) ≤ (2c₁ − 1) φ'(0)   (approximate).
 
-The second pair, of Hager and Zhang, is the first one for a quadratic φ, written with derivatives:
-near a minimum differences of f drown in its rounding, √eps before derivatives do.  φ'(t) is the
+The last line, of Hager and Zhang, is Armijo's condition for a quadratic φ, written with
+derivatives: near a minimum differences of f drown in its rounding long before derivatives do.  φ'(t) is the
 exact derivative along the curve, ⟨∇f(X(t)), X'(t)⟩.
 
 A bracket [low, high] shrinks by cubic interpolation (by the secant of derivatives where values say
@@ -79,8 +79,8 @@ class Wolfe:
     curvature: float = 0.9  # c₂
 
     def __call__(self, problem: Problem, start: Start, t: float) -> Found | None:
-        """A step that meets the conditions, else the best one that descends, else None."""
-        search, first = _Search(self, problem, start), t
+        """A step that meets the conditions, else one that descends visibly, else None."""
+        search = _Search(self, problem, start)
         for _ in range(MAX_TRIALS):
             trial = search.at(t)
             if search.accepts(trial):
@@ -88,11 +88,8 @@ class Wolfe:
             t = search.next(trial)
             if not search.low.t < t < math.inf:
                 break
-        if search.low.X is None:
-            return None
-        found = search.found(search.low)
-        # A step shortened this much until f cannot be read: the gradient is not that of f.
-        return None if not found.readable and found.t < COLLAPSE * first else found
+        fell = search.low.f < start.f - search.noise
+        return search.found(search.low) if fell else None
 
 
 def step_failure(problem: Problem, s: Any, length: float) -> Status:
@@ -130,11 +127,11 @@ class _Search:
     def accepts(self, trial: Trial) -> bool:
         c1, c2 = self.rule.sufficient_decrease, self.rule.curvature
         f, slope = self.start.f, self.start.slope
-        if not trial.finite or trial.slope < c2 * slope:
+        if not (trial.finite and c2 * slope <= trial.slope <= -c2 * slope):
             return False
-        if trial.f <= f + c1 * trial.t * slope and trial.slope <= -c2 * slope:
-            return True
-        return trial.f <= f + self.noise and trial.slope <= (2.0 * c1 - 1.0) * slope
+        # Of a quadratic, φ'(t) ≤ −(1 − 2c₁)φ'(0) is the first condition; c₂ nearly implies it.
+        approximate = trial.f <= f + self.noise and trial.slope <= (2.0 * c1 - 1.0) * slope
+        return approximate or trial.f <= f + c1 * trial.t * slope
 
     def next(self, trial: Trial) -> float:
         """Put a refused trial into the bracket and choose the next one."""
