@@ -6,8 +6,8 @@ Along the curve t ↦ X(t) with φ(t) = f(X(t)) a step is accepted if
                            or   φ(t) ≤ φ(0) + noise,  φ'(t) ≤ (2c₁ − 1) φ'(0)   (approximate).
 
 The last line, of Hager and Zhang, is Armijo's condition for a quadratic φ, written with
-derivatives: near a minimum differences of f drown in its rounding long before derivatives do.  φ'(t) is the
-exact derivative along the curve, ⟨∇f(X(t)), X'(t)⟩.
+derivatives: near a minimum differences of f drown in its rounding long before derivatives do.
+φ'(t) is the exact derivative along the curve, ⟨∇f(X(t)), X'(t)⟩.
 
 A bracket [low, high] shrinks by cubic interpolation (by the secant of derivatives where values say
 nothing), safeguarded by bisection; a trial that is not finite shortens the step by ten.  Every
@@ -28,7 +28,6 @@ from .result import Status
 Array = Any
 
 MAX_TRIALS = 40
-COLLAPSE = 1e-6
 MARGINAL = 0.1  # a trial keeps this part of the bracket away from its ends
 EXPANSION = (1.5, 10.0)  # least and largest growth of a step that was too short
 CONTRACTION = 0.1  # after a trial that is not finite
