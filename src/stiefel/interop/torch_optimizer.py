@@ -156,6 +156,9 @@ class _ClosureObjective:
         f, gradient, _ = self.value_and_gradient(X)
         return f, geometry.project(X, gradient), None
 
+    def aux(self, X: tuple[Tensor, ...]) -> None:
+        """A closure returns nothing for a preconditioner."""
+
 
 def _gradient(p: Tensor) -> Tensor:
     if p.grad is None:
