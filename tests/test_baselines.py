@@ -6,6 +6,7 @@ import scipy.optimize
 
 import stiefel
 from cases import JAX, LIBRARIES, PROBLEMS, TORCH, to_numpy
+from runs import states
 from stiefel import LBFGS, ConjugateGradient, Euclidean, Status, Stiefel, TrustRegion
 from stiefel.objectives import Brockett, Procrustes
 from stiefel.solvers.conjugate_gradient import RULES
@@ -52,16 +53,14 @@ def test_lbfgs_keeps_up_with_scipy_on_a_flat_problem():
     assert ours.nfev <= 1.3 * theirs.nfev
 
 
-@pytest.mark.parametrize("solver", [LBFGS(memory=12), ConjugateGradient()])
-def test_a_convex_quadratic_ends_in_as_many_steps_as_dimensions(solver):
-    H = np.diag(np.arange(1.0, 9.0))
-    b = np.ones(8)
-    solver = type(solver)(**{**vars(solver), "curvature": 1e-3})
+@pytest.mark.parametrize("rule", RULES)
+def test_conjugate_gradients_end_a_quadratic_in_as_many_steps_as_dimensions(rule):
+    H, b = np.diag(np.arange(1.0, 9.0)), np.ones(8)
     result = stiefel.minimize(
         lambda x: (0.5 * x @ H @ x - b @ x, H @ x - b),
         np.zeros(8),
         manifold=Euclidean(),
-        method=solver,
+        method=ConjugateGradient(rule=rule, curvature=1e-3),
         rtol=1e-6,
     )
     assert result.success and result.nit <= 10
@@ -82,28 +81,16 @@ def test_trust_region_solves_a_quadratic_in_one_step():
 
 def test_lbfgs_direction_is_that_of_dense_bfgs():
     """The Gram form of the two-loop recursion against the n×n update formula."""
-    from runs import problem_of
-
-    rng = np.random.default_rng(3)
-    problem, x = problem_of(lambda x: (float(x @ x), 2 * x), np.zeros(7), Euclidean())
     solver = LBFGS(memory=4)
-    memory = solver._empty(problem.geometry, x)
-    H, pairs = None, []
-    A = rng.standard_normal((7, 7))
-    A = A @ A.T + np.eye(7)
-    for _ in range(6):
-        s = rng.standard_normal(7)
-        pairs.append((s, A @ s))
-        found = type("Found", (), {"t": 1.0, "X": x, "aux": None})
-        memory = solver._remember(problem, memory, found, s, A @ s)
-        H = memory.scale * np.eye(7)
-        for s, y in pairs[-4:]:
-            V = np.eye(7) - np.outer(y, s) / (s @ y)
-            H = V.T @ H @ V + np.outer(s, s) / (s @ y)
-        g = rng.standard_normal(7)
-        D, slope = solver._direction(problem, x, g, memory, None)
-        assert np.allclose(D, -H @ g, rtol=1e-10, atol=1e-12)
-        assert slope == pytest.approx(-g @ H @ g)
+    for s in states(solver, rosenbrock, np.tile([-1.2, 1.0], 4), Euclidean(), 15)[1:]:
+        rows = slice(s.pairs.low, s.pairs.high)
+        assert 1 <= s.pairs.held <= 4
+        H = s.gamma * np.eye(8)
+        for p, y in zip(s.pairs.S[rows], s.pairs.Y[rows], strict=True):
+            V = np.eye(8) - np.outer(y, p) / (p @ y)
+            H = V.T @ H @ V + np.outer(p, p) / (p @ y)
+        g = scipy.optimize.rosen_der(s.x)
+        assert np.allclose(s.local.W, -H @ g, rtol=1e-9, atol=1e-12 * np.linalg.norm(H @ g))
 
 
 # -- counting ------------------------------------------------------------------------------------

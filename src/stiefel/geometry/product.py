@@ -63,6 +63,9 @@ class Product:
     def pair(self, X: Leaves, W: Leaves, T: Leaves) -> float:
         return math.fsum(self._map("pair", X, W, T))
 
+    def hessian(self, X: Leaves, gradient: Leaves, W: Leaves, E: Leaves) -> Leaves:
+        return self._map("hessian", X, gradient, W, E)
+
     def block(self, X: Leaves, rows: int) -> Leaves:
         return tuple(m.block(x, rows) for m, x in zip(self.factors, X, strict=True))
 
