@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [ROOT / "README.md", ROOT / "docs" / "guide.md"]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{p}.md" for p in ("guide", "libraries", "reach"))]
 
 
 def run(script, folder):
