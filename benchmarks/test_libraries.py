@@ -62,7 +62,9 @@ def test_libraries(capsys):
     reference, result = figures["numpy"]
     with capsys.disabled():
         for name, (seconds, _) in figures.items():
-            print(f"\n{name:6} {1e6 * seconds:7.0f} µs/iteration  {seconds / reference:4.2f}×", end="")
+            print(
+                f"\n{name:6} {1e6 * seconds:7.0f} µs/iteration  {seconds / reference:4.2f}×", end=""
+            )
     for _, other in figures.values():
         assert other.nfev == result.nfev
         assert other.fun == pytest.approx(result.fun, rel=1e-9)

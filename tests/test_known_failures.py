@@ -3,9 +3,9 @@
 import tracemalloc
 
 import numpy as np
-import oracles
 import pytest
 
+import oracles
 import stiefel
 from stiefel import Euclidean, Grassmann, Sphere, Stiefel
 
@@ -37,7 +37,9 @@ def test_complex_projection_is_orthogonal_over_the_reals():
     rng = np.random.default_rng(0)
     X = oracles.random_point(rng, 6, 2, complex)
     G = oracles.gaussian(rng, 6, 2, dtype=complex)
-    np.testing.assert_allclose(Stiefel().project(X, G), oracles.project_bruteforce(X, G), atol=1e-12)
+    np.testing.assert_allclose(
+        Stiefel().project(X, G), oracles.project_bruteforce(X, G), atol=1e-12
+    )
 
 
 def test_mixed_parameters_in_nested_structures():
