@@ -6,7 +6,9 @@ unpickled; indices are checked before compiled code follows them.
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from .output import Misuse
 
 ENTRY_BYTES = 40  # an entry as text becomes a triple, then a row-major entry
 VECTOR_COPIES = 16  # tall arrays alive at a time
+_INDEX = rb"[0-9]{1,18}"
+_NUMBER = rb"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?"
+_NUMBER += rb"|[+-]?(?i:nan|inf|infinity)"  # which `_checked` refuses with a better sentence
 SYMMETRY = 1e-12  # relative to the largest entry
 
 
@@ -57,14 +62,36 @@ def load_symmetric(path: Path, k: int) -> Any:
 
 def _load_matrix_market(path: Path, k: int) -> Any:
     rows, columns, entries, layout, field, symmetry = scipy.io.mminfo(path)
-    del field, symmetry
+    del symmetry
     size = path.stat().st_size
     # An entry takes at least "1 1\n" in a list and "0\n" in a full array.
     least = 4 if layout == "coordinate" else 1
     if entries * least > size:
         raise Misuse(f"{path} announces {entries:,} entries, more than its {size:,} bytes can hold")
     check_size(path, rows, columns, entries, k)
-    return scipy.io.mmread(path)
+    return scipy.io.mmread(_checked_text(path, layout, field))
+
+
+def _checked_text(path: Path, layout: str, field: str) -> io.BytesIO:
+    """The file, once every line of numbers has its form: SciPy's reader crashes on some others."""
+    values = {"pattern": 0, "complex": 2}.get(field, 1)
+    indices = 2 if layout == "coordinate" else 0
+    form = re.compile(
+        rb"[ \t]*"
+        + rb"[ \t]+".join([_INDEX] * indices + [rb"(?:" + _NUMBER + rb")"] * values)
+        + rb"[ \t\r]*"
+    )
+    lines = path.read_bytes().split(b"\n")
+    sizes = True  # the first line that is no comment
+    for number, line in enumerate(lines, 1):
+        if line.startswith(b"%") or not line.strip():
+            continue
+        if not sizes and not form.fullmatch(line):
+            raise Misuse(
+                f"{path} cannot be read: line {number} is not an entry of a {field} {layout} matrix"
+            )
+        sizes = False
+    return io.BytesIO(b"\n".join(lines) + b"\n")
 
 
 def _load_npz(path: Path, k: int) -> Any:

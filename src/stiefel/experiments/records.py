@@ -36,7 +36,7 @@ def load(path: Path) -> list[Record]:
         try:
             record = json.loads(line)
             run_of(record)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             if not line.endswith("\n"):
                 break
             raise RecordError(

@@ -7,6 +7,7 @@ stacks and other libraries work with arrays of shape (..., 1, 1).  Formulas are 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .kernels import Array, Kernels
@@ -22,13 +23,13 @@ def point(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], 
 
 def lift(k: Kernels, x: Array, y: Array) -> Array:
     m = k.column_gram(x, y)
-    M = 2.0 / (1.0 + m)
+    M = _twice_inverse(m)
     return M * y - k.real_number(m * M) * x
 
 
 def extrapolate(k: Kernels, x: Array, y: Array, tau: Any) -> Array:
     a, m, d = k.column_grams(x, y)
-    M = 2.0 / (1.0 + m)
+    M = _twice_inverse(m)
     mM = m * M
     s = k.real_number(mM)
     MM = k.real_number(M * k.conj_number(M))
@@ -36,6 +37,13 @@ def extrapolate(k: Kernels, x: Array, y: Array, tau: Any) -> Array:
     vv = MM * d - 2.0 * s * s + a * s * s
     P, Q = _coefficients(k, (a, xv, vv), tau)
     return _combined(k, x, y, (a, m, d), P - s * Q, M * Q)
+
+
+def _twice_inverse(m: Number) -> Number:
+    """2/(1 + m); no curve leads to the opposite point, and arrays say so by a NaN too."""
+    if isinstance(m, (float, complex)) and m == -1.0:
+        return math.nan
+    return 2.0 / (1.0 + m)
 
 
 def _coefficients(

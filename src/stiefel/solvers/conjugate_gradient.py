@@ -119,7 +119,7 @@ class ConjugateGradient:
         if not slope < -LEAST_COSINE * size:
             D, slope, k, restarted = _negative(problem, local.W), -local.slope, 0, True
         # A quadratic has its minimum along D where the last one would have had it.
-        first = found.t * s.slope / slope
+        first = found.t * s.slope / slope if slope else 0.0  # zero: the gradient vanishes exactly
         return State(x, local, D, slope, first, k=k, restarted=restarted)
 
     def _products(self, problem: Problem, s: State, found: Found, ray: Any, d: Array) -> Products:
