@@ -129,6 +129,15 @@ def test_killing_a_rank_ends_the_job_and_its_checkpoint_goes_on_elsewhere(tmp_pa
 
 
 @needs_mpiexec
+def test_the_example_finds_the_known_energies_on_two_ranks():
+    example = HERE.parent / "examples" / "distributed_schroedinger.py"
+    order = [str(MPIEXEC), "-n", "2", sys.executable, "-m", "mpi4py", str(example)]
+    done = subprocess.run(order, env=environment(), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "1728 rows on 2 ranks" in done.stdout and "CONVERGED" in done.stdout
+
+
+@needs_mpiexec
 @pytest.mark.slow
 def test_table_1_converges_on_two_ranks():
     passes(2, "table1")
