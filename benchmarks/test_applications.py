@@ -6,12 +6,17 @@ with ``-rP``, in the report.
 
 from __future__ import annotations
 
+import networkx as nx
 import pytest
 from pyscf import scf
 
+import stiefel
 from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
 from stiefel.applications.compressed_modes import closed_form, compressed_modes, refined
+from stiefel.applications.maxcut import max_cut
 from stiefel.applications.scf import minimize
+from stiefel.applications.synchronization import synchronize
+from stiefel.objectives import RotationSynchronization
 
 
 def within(bound: int, count: int, what: str) -> None:
@@ -54,3 +59,19 @@ def test_compressed_modes_in_two_dimensions(seed):
     coarse = compressed_modes((48, 48), box, 4, 5.0, seed=seed)
     fine = compressed_modes((96, 96), box, 4, 5.0, start=refined(coarse), stages=(1e-3, 3e-4))
     within(450, coarse.evaluations + fine.evaluations, f"2-D modes on both grids, seed {seed}")
+
+
+def test_synchronization():
+    problem, _ = RotationSynchronization.random_instance(500, noise=0.1, rng=0)
+    random = stiefel.SpecialOrthogonal().random(500, 3, 3, seed=1)
+    for name, start in (("the spectral", None), ("a random", random)):
+        found = synchronize(problem, start=start)
+        assert found.certificate.proves_optimality(1e-8)
+        within(100, found.result.nfev, f"500 rotations from {name} start")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_max_cut(seed):
+    cut = max_cut(nx.karate_club_graph(), seed=seed)
+    assert cut.value == pytest.approx(183.645289, abs=1e-6)
+    within(650, cut.result.nfev, f"the karate club's relaxation, seed {seed}")

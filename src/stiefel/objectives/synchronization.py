@@ -67,6 +67,11 @@ class RotationSynchronization(Objective):
         rows.eliminate_zeros()  # the identity blocks need d entries, not d²
         return Cast(rows), Cast(laplacian)
 
+    @property
+    def laplacian(self) -> Any:
+        """The connection Laplacian L, sparse (m d, m d)."""
+        return self._matrices[1].matrix
+
     def _tall(self, R: Array) -> Array:
         d = self.measurements.shape[1]
         if R.shape != (self.m, d, d):
