@@ -53,7 +53,7 @@ def test_spectral_start_is_exact_without_noise():
 
 
 def test_bound_of_any_point_is_a_bound():
-    problem, planted = RotationSynchronization.random_instance(20, noise=0.2, rng=1)
+    problem, _ = RotationSynchronization.random_instance(20, noise=0.2, rng=1)
     best = synchronize(problem).certificate.value
     rng = np.random.default_rng(0)
     for _ in range(5):

@@ -3,7 +3,7 @@
     min ½ Σ w_ij ‖R_i − R_ij R_j‖²_F = ½ tr RᵀLR      over a stack R of rotations
 
 with the connection Laplacian L.  Its relaxation has the dual slack matrix L − Λ, with Λ the
-symmetric d×d blocks (LR)_i R_iᵀ on the diagonal.  Where that is positive semidefinite, R is a global
+symmetric d×d blocks (LR)_i R_iᵀ on the diagonal.  Where it is positive semidefinite, R is a global
 minimum: ½ tr ZᵀLZ ≥ ½ tr Λ for every stack Z of orthogonal matrices.
 """
 
