@@ -97,7 +97,8 @@ def minimize(
         ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
         objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
     precond
-        ``precond(X, G[, aux])``, an approximate inverse Hessian times the gradient.
+        ``precond(X, G[, aux])``, an approximate inverse Hessian times the projected gradient G;
+        any array of the shape of X.  `stiefel.preconditioners` has two, and says what is what.
     rtol, gtol
         Converged when ‖∇f‖_g* ≤ max(gtol, rtol·‖∇f(x0)‖_g*).  rtol is 1e-6 unless given (1e-4
         in single precision).

@@ -32,7 +32,8 @@ class Stiefel(Blocks, Learning):
     ----------
     B
         The matrix of a generalised constraint XᴴBX = I: an array, a sparse matrix or a
-        `scipy.sparse.linalg.LinearOperator`, Hermitian positive definite.
+        `scipy.sparse.linalg.LinearOperator`, Hermitian positive definite.  It is factorised once
+        and must not be changed afterwards.
     solve
         ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate
         gradients when it is an operator.
