@@ -6,7 +6,9 @@ from stiefel.objectives import Brockett
 objective = Brockett.table(60, 3)  # eigenvectors of diag(j²/n), with its Hessian product
 start = stiefel.random_point(60, 3, seed=0)
 
-print(f"{'method':<14}{'iterations':>11}{'values':>8}{'gradients':>11}{'products':>10}{'error':>10}")
+print(
+    f"{'method':<14}{'iterations':>11}{'values':>8}{'gradients':>11}{'products':>10}{'error':>10}"
+)
 for method in ("accelerated", "lbfgs", "cg", "trust-region"):
     result = stiefel.minimize(objective, start, method=method, rtol=1e-9)
     error = result.fun - objective.minimum
