@@ -23,9 +23,9 @@ class Blocks:
         raise NotImplementedError
 
     def block(self, X: Array, rows: int) -> Array:
-        """An empty block: zeros."""
+        """A block to be written to."""
         k = self._k(X)
-        return k.xp.zeros((rows, *X.shape), dtype=X.dtype, device=k.device(X))
+        return k.xp.empty((rows, *X.shape), dtype=X.dtype, device=k.device(X))
 
     def block_dot(self, block: Array, C: Array) -> Any:
         """Re⟨block_i, C⟩ for all i, as NumPy doubles."""

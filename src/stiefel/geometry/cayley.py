@@ -123,6 +123,11 @@ class Ray:
     def __call__(self, t: float) -> Any:
         return self._kernels.call(point, self._X, self._W, self._grams, t)
 
+    @property
+    def longest(self) -> float:
+        """The largest ‖φ(W)‖_F of the matrices of a stack: how far t = 1 would move one."""
+        return math.sqrt(float(self._kernels.call(moving.longest, self._X, self._grams)))
+
     def velocity(self, t: float) -> Any:
         """X'(t), a tangent at X(t)."""
         return self._kernels.call(moving.velocity, self._X, self._W, self._grams, t)

@@ -19,6 +19,7 @@ class Line:
     """The curve t ↦ X + tW."""
 
     defect = 0.0
+    longest = 0.0  # no step is too long for a flat space
 
     def __init__(self, X: Array, W: Array, squared_norm: float) -> None:
         self._X, self._W = X, W
@@ -72,7 +73,7 @@ class Euclidean(Blocks):
     lower_index = cotangent_of = raise_index
 
     def longest(self, T: Array) -> float:
-        return 0.0  # no step is too long for a flat space
+        return 0.0
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """E, the Hessian times W."""
@@ -96,7 +97,10 @@ class Euclidean(Blocks):
         return W
 
     def combine(self, a: float, V: Array, b: float, W: Array) -> Array:
-        return a * V + b * W
+        return self._k(V).axpby(a, V, b, W)
+
+    def scale(self, a: float, V: Array) -> Array:
+        return a * V
 
     def defect(self, X: Array) -> float:
         return 0.0

@@ -227,6 +227,9 @@ class Kernels:
     def sum_numbers(self, a: Any) -> Any:
         return self.xp.sum(self.real(a))
 
+    def largest_number(self, a: Any) -> Any:
+        return self.xp.max(self.real(a))
+
     def axpby(self, p: Any, x: Array, q: Any, y: Array) -> Array:
         """p x + q y."""
         return p * x + q * y

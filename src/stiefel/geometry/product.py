@@ -21,6 +21,10 @@ class ProductRay:
         return math.fsum(ray.squared_norm for ray in self._rays)
 
     @property
+    def longest(self) -> float:
+        return max(float(ray.longest) for ray in self._rays)
+
+    @property
     def defect(self) -> float:
         return max(float(ray.defect) for ray in self._rays)
 
@@ -128,6 +132,9 @@ class Product:
 
     def transport(self, X: Leaves, Y: Leaves, W: Leaves) -> Leaves:
         return self._map("transport", X, Y, W)
+
+    def scale(self, a: float, V: Leaves) -> Leaves:
+        return tuple(m.scale(a, v) for m, v in zip(self.factors, V, strict=True))
 
     def combine(self, a: float, V: Leaves, b: float, W: Leaves) -> Leaves:
         return tuple(m.combine(a, v, b, w) for m, v, w in zip(self.factors, V, W, strict=True))

@@ -98,6 +98,10 @@ class _VectorRay:
     def defect(self) -> float:
         return self._ray.defect
 
+    @property
+    def longest(self) -> float:
+        return self._ray.longest
+
     def __call__(self, t: float) -> Array:
         return self._ray(t)[..., 0]
 

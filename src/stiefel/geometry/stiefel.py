@@ -148,7 +148,11 @@ class Stiefel(Blocks, Learning):
 
     def combine(self, a: float, V: Array, b: float, W: Array) -> Array:
         """a V + b W."""
-        return a * V + b * W
+        return self._k(V).axpby(a, V, b, W)
+
+    def scale(self, a: float, V: Array) -> Array:
+        """a V."""
+        return a * V
 
     # -- feasibility -----------------------------------------------------------------------
 

@@ -46,8 +46,9 @@ def transport(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float, V: A
         determinant = minus * plus + (h * h) * (a * c)
         up, low = (plus * p + a * q) / determinant, (minus * q - (h * h) * c * p) / determinant
         return V + k.axpby(2.0 * low, X, t * up, W)
-    size = a.shape[-1]
-    S = k.solve(_left(k, grams, h), k.block([[k.gram(X, V)], [-h * k.gram(W, V)]]))
+    size, MV = a.shape[-1], k.weigh(V)
+    XV, WV = k.reduce(k._product(X, MV), k._product(W, MV))
+    S = k.solve(_left(k, grams, h), k.block([[XV], [-h * WV]]))
     return V + k.combine(X, 2.0 * S[..., size:, :], W, t * S[..., :size, :])
 
 
@@ -64,6 +65,15 @@ def carried(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float) -> Arr
     S = k.solve(_left(k, grams, h), k.block([[b + a @ b], [-h * (c + bH @ b)]]))
     one = k.eye(a)
     return k.combine(X, 2.0 * S[..., size:, :] + b, W, one + t * S[..., :size, :])
+
+
+def longest(k: Kernels, X: Array, grams: Any) -> Array:
+    """The largest ‖φ(W)‖²_F of the matrices of a stack: tr c + 3‖b‖² up to the defect of X."""
+    _, b, c = grams
+    if X.shape[-1] == 1:
+        return k.largest_number(c + 3.0 * (b * k.conj_number(b)))
+    squares = k.xp.sum(k.real(k.conj(b) * b), axis=(-2, -1))
+    return k.xp.max(k.real(k.xp.linalg.trace(c)) + 3.0 * squares)
 
 
 def _left(k: Kernels, grams: Any, h: Array | float) -> Array:

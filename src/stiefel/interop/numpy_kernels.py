@@ -22,6 +22,12 @@ _GEMM = {
     np.dtype(np.complex64): blas.cgemm,
     np.dtype(np.complex128): blas.zgemm,
 }
+_AXPY = {
+    np.dtype(np.float32): blas.saxpy,
+    np.dtype(np.float64): blas.daxpy,
+    np.dtype(np.complex64): blas.caxpy,
+    np.dtype(np.complex128): blas.zaxpy,
+}
 _GESV = {
     np.dtype(np.float32): lapack.sgesv,
     np.dtype(np.float64): lapack.dgesv,
@@ -75,8 +81,11 @@ class NumpyKernels(Kernels):
         # Column-major, as LAPACK wants it; np.block and concatenate cost three times as much.
         height = sum(row[0].shape[-2] for row in rows)
         width = sum(part.shape[-1] for part in rows[0])
-        batch = np.broadcast_shapes(*(part.shape[:-2] for row in rows for part in row))
-        dtype = np.result_type(*(part.dtype for row in rows for part in row))
+        parts = [part for row in rows for part in row]
+        batch: tuple[int, ...] = ()
+        if any(part.ndim > 2 for part in parts):
+            batch = np.broadcast_shapes(*(part.shape[:-2] for part in parts))
+        dtype = parts[-1].dtype
         out = np.empty((*batch, width, height), dtype).mT
         top = 0
         for row in rows:
@@ -124,9 +133,16 @@ class NumpyKernels(Kernels):
     def sum_numbers(self, a: Any) -> Any:
         return np.sum(a).real if isinstance(a, np.ndarray) else a.real
 
+    def largest_number(self, a: Any) -> Any:
+        return np.max(a).real if isinstance(a, np.ndarray) else a.real
+
     def axpby(self, p: Any, x: Array, q: Any, y: Array) -> Array:
         out = p * x
-        out += q * y
+        axpy = _AXPY.get(out.dtype)
+        if axpy is None or not (x.flags.c_contiguous and y.flags.c_contiguous):
+            out += q * y
+            return out
+        axpy(y.reshape(-1), out.reshape(-1), a=q)
         return out
 
     def expm(self, A: Array) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.geometry import cayley
+from stiefel.geometry import cayley, transport
 from stiefel.geometry.kernels import Array, Kernels
 
 
@@ -44,20 +44,58 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
     return k.combine(X, P, Y, Q)
 
 
-def _cayley_solution(k: Kernels, a: Array, b: Array, c: Array, t: float) -> Array:
-    """(I − ZᴴU)⁻¹ZᴴX, in LAPACK's order."""
+def carried(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float) -> Array:
+    if X.ndim != 2 or X.shape[1] == 1:
+        return transport.carried(k, X, W, grams, t)
+    a, b, c = grams
+    size = a.shape[0]
+    right = np.empty((2 * size, size), a.dtype, order="F")
+    np.add(b, a @ b, out=right[:size])
+    np.multiply(c + k.adjoint(b) @ b, -0.5 * t, out=right[size:])
+    P, Q = _move(k, _left(k, a, b, c, t), right, t)
+    P += b
+    Q.ravel()[:: size + 1] += 1.0
+    return k.combine(X, P, W, Q)
+
+
+def transported(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float, V: Array) -> Array:
+    if X.ndim != 2 or X.shape[1] == 1:
+        return transport.transport(k, X, W, grams, t, V)
+    size, MV = X.shape[1], k.weigh(V)
+    XV, WV = k.reduce(k._product(X, MV), k._product(W, MV))
+    right = np.empty((2 * size, size), X.dtype, order="F")
+    right[:size] = XV
+    np.multiply(WV, -0.5 * t, out=right[size:])
+    P, Q = _move(k, _left(k, *grams, t), right, t)
+    return k.subtract(k.subtract(V, X, -P), W, -Q)
+
+
+def _move(k: Kernels, left: Array, right: Array, t: float) -> tuple[Array, Array]:
+    """2S₂ and tS₁ of S = left⁻¹ right, row-major."""
+    S = k.solve_in_place(left, right)  # type: ignore[attr-defined]
+    size = S.shape[1]
+    return np.multiply(S[size:], 2.0, order="C"), np.multiply(S[:size], t, order="C")
+
+
+def _left(k: Kernels, a: Array, b: Array, c: Array, t: float) -> Array:
+    """I − ZᴴU, in LAPACK's order."""
     size, h = a.shape[0], 0.5 * t
-    bH = k.adjoint(b)
     left = np.empty((2 * size, 2 * size), a.dtype, order="F")
     np.multiply(b, -h, out=left[:size, :size])
     np.negative(a, out=left[:size, size:])
     np.multiply(c, h * h, out=left[size:, :size])
-    np.multiply(bH, h, out=left[size:, size:])
+    np.multiply(k.adjoint(b), h, out=left[size:, size:])
+    left.ravel(order="K")[:: 2 * size + 1] += 1.0
+    return left
+
+
+def _cayley_solution(k: Kernels, a: Array, b: Array, c: Array, t: float) -> Array:
+    """(I − ZᴴU)⁻¹ZᴴX, in LAPACK's order."""
+    size = a.shape[0]
     right = np.empty((2 * size, size), a.dtype, order="F")
     right[:size] = a
-    np.negative(left[size:, size:], out=right[size:])
-    left.ravel(order="K")[:: 2 * size + 1] += 1.0
-    return k.solve_in_place(left, right)  # type: ignore[attr-defined]
+    np.multiply(k.adjoint(b), -0.5 * t, out=right[size:])
+    return k.solve_in_place(_left(k, a, b, c, t), right)  # type: ignore[attr-defined]
 
 
 def _split(S: Array, t: float) -> tuple[Array, Array]:
@@ -90,4 +128,6 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
 TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
     cayley.point: point,
     cayley.extrapolate: extrapolate,
+    transport.carried: carried,
+    transport.transport: transported,
 }

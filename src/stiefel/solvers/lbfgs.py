@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
+from scipy.linalg.lapack import dtrtrs
 
 from .metric import Learned, LearnedMetric, first_scale, metric_of, raised, still_invariant
 from .parameters import check_integer, check_open_interval, check_positive
@@ -105,8 +105,7 @@ class LBFGS:
 
     def step(self, problem: Problem, s: State) -> State:
         ray, slope = s.local.ray, s.local.slope
-        size = problem.geometry.longest(ray.carried(0.0))
-        taken = self._search(problem, s.local.f, slope, ray, size, s.noise)
+        taken = self._search(problem, s.local.f, slope, ray, ray.longest, s.noise)
         if taken is None:
             return self._recover(problem, s)
         return self._arrive(problem, s, taken)
@@ -119,7 +118,7 @@ class LBFGS:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at = problem.geometry, taken.X, taken.gradient
         pairs, gamma, learned = s.pairs, s.gamma, s.learned
-        step = geometry.combine(taken.t, taken.moved, 0.0, taken.moved)
+        step = geometry.scale(taken.t, taken.moved)
         old = s.local.ray.transport(taken.t, s.local.G)
         change = geometry.combine(1.0, at.G, -1.0, old)
         learned, kept = still_invariant(geometry, x, at, learned)
@@ -177,7 +176,7 @@ class LBFGS:
             T = self._direction(problem, x, at, pairs, learned, gamma)
             slope = geometry.dot(at.G, T)
         if not slope < 0:  # a preconditioner that does not descend
-            T = geometry.combine(-1.0, at.G, 0.0, at.G)
+            T = geometry.scale(-1.0, at.G)
             slope = geometry.dot(at.G, T)
         D = geometry.cotangent_of(x, T, metric_of(geometry, learned))
         local = Local(at.f, at.G, at.norm, D, slope, geometry.ray(x, D))
@@ -196,17 +195,16 @@ class LBFGS:
         geometry, g = problem.geometry, at.G
         if pairs.held == 0:
             r = raised(problem, x, g, learned, at.aux)
-            return geometry.combine(
-                -(gamma or first_scale(problem, x, r, self.initial_length, self.longest)), r, 0.0, r
-            )
+            scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
+            return geometry.scale(-scale, r)
         rows = slice(pairs.low, pairs.high)
         S, Y = geometry.block_rows(pairs.S, rows), geometry.block_rows(pairs.Y, rows)
         U = pairs.U[rows, rows]
-        a = scipy.linalg.solve_triangular(U, geometry.block_dot(S, g), check_finite=False)
+        a = dtrtrs(U, geometry.block_dot(S, g))[0]
         q = geometry.combine(1.0, g, -1.0, geometry.block_sum(Y, a))
         r = raised(problem, x, q, learned, at.aux)
         right = np.diagonal(U) * a - gamma * geometry.block_dot(Y, r)
-        c = scipy.linalg.solve_triangular(U, right, trans=1, check_finite=False)
+        c = dtrtrs(U, right, trans=1)[0]
         return geometry.combine(-gamma, r, -1.0, geometry.block_sum(S, c))
 
     def _recover(self, problem: Problem, s: State) -> State:

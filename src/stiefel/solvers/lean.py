@@ -79,13 +79,12 @@ class LeanAccelerated:
     def _searched(self, problem: Problem, s: State) -> State:
         """A plain step with sufficient decrease, after a restart."""
         geometry, ray = problem.geometry, s.local.ray
-        size = geometry.longest(ray.carried(0.0))
-        taken = self._search(problem, s.local.f, s.local.slope, ray, size, s.noise)
+        taken = self._search(problem, s.local.f, s.local.slope, ray, ray.longest, s.noise)
         if taken is None:
             limit = s.blind or abs(s.local.slope) <= problem.noise(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at, x = taken.gradient, taken.X
-        step = geometry.combine(taken.t, taken.moved, 0.0, taken.moved)
+        step = geometry.scale(taken.t, taken.moved)
         change = geometry.combine(1.0, at.G, -1.0, ray.transport(taken.t, s.local.G))
         learned, L, _ = self._learn(problem, x, at, step, change, s.learned)
         L = max(L, s.L / taken.t if taken.t < 1.0 else self.relaxation * s.L)
@@ -164,7 +163,7 @@ class LeanAccelerated:
             local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G))
             return State(x, local, Z, L, learned, k)
         gamma = 1.0 / L if L > 0 else first_scale(problem, x, T, self.initial_length, self.longest)
-        T = geometry.combine(-gamma, T, 0.0, T)
+        T = geometry.scale(-gamma, T)
         D = geometry.cotangent_of(x, T, metric_of(geometry, learned))
         local = Local(at.f, at.G, at.norm, D, -gamma * square, geometry.ray(x, D))
         return State(x, local, Z, 1.0 / gamma, learned, k, gamma)
