@@ -84,6 +84,8 @@ class Wolfe:
             trial = search.at(t)
             if search.accepts(trial):
                 return search.found(trial)
+            if (earlier := search.acceptable_after_all()) is not None:
+                return search.found(earlier)
             t = search.next(trial)
             if not search.low.t < t < math.inf:
                 break
@@ -108,6 +110,7 @@ class _Search:
         self.high: Trial | None = None
         self.widths: list[float] = []
         self.deviations: list[float] = []
+        self.trials: list[Trial] = []
 
     @property
     def noise(self) -> float:
@@ -121,7 +124,14 @@ class _Search:
         slope = self.problem.geometry.pair(X, local.G, self.start.ray.velocity(t))
         trial = Trial(t, local.f, slope, X, local, aux)
         self._measure_noise(trial)
+        self.trials.append(trial)
         return trial
+
+    def acceptable_after_all(self) -> Trial | None:
+        """A trial refused for a difference of values that turned out to be noise."""
+        if self.measured <= self.start.noise:
+            return None
+        return next((trial for trial in self.trials if self.accepts(trial)), None)
 
     def accepts(self, trial: Trial) -> bool:
         c1, c2 = self.rule.sufficient_decrease, self.rule.curvature
@@ -171,7 +181,7 @@ class _Search:
         if max(recent) > self.problem.plausible_noise(self.start.f) or 4.0 * recent[-1] < recent[0]:
             return
         if min(recent) > abs(area):
-            self.measured = max(recent)
+            self.measured = max(self.measured, *recent)
 
     def found(self, trial: Trial) -> Found:
         assert trial.local is not None
