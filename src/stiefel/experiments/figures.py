@@ -90,10 +90,11 @@ def _finish(axes: Any, artefact: str, curves: Sequence[Curve]) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="upper left")
-    axes.text(
+    note = axes.text(
         0.99, 0.015, "\n".join(extent_lines(curves)), transform=axes.transAxes, fontsize=7.5,
         color="#555555", ha="right", va="bottom", linespacing=1.35,
     )  # fmt: skip
+    note.set_in_layout(False)  # a long note must not squeeze the axes
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.8, high * 3)  # room for the legend above and the note beneath
 
@@ -108,13 +109,20 @@ def extent_lines(curves: Sequence[Curve]) -> list[str]:
                 pieces[-1][2] = point.n
             else:
                 pieces.append([point.starts, point.n, point.n])
-        text = ", ".join(
-            f"{starts} start{'s' * (starts > 1)} at n = {a}" + (f"–{b}" if b > a else "")
-            for starts, a, b in pieces
-        )
+        if len(pieces) > 3:  # the record and the table beside the figure have the details
+            counts = [p.starts for p in curve.points]
+            low, high, a, b = min(counts), max(counts), curve.points[0].n, curve.points[-1].n
+            text = f"{low} to {high} starts at n = {a}–{b}"
+        else:
+            text = ", ".join(_piece(*piece) for piece in pieces)
         note = f"; {curve.unconverged} not converged" if curve.unconverged else ""
         lines.append(f"{LABELS[curve.method]}: {text or 'no run'}{note}")
     return lines
+
+
+def _piece(starts: int, first: int, last: int) -> str:
+    sizes = f"{first}–{last}" if last > first else f"{first}"
+    return f"{starts} start{'s' * (starts > 1)} at n = {sizes}"
 
 
 def ratio_range(fast: Curve, slow: Curve) -> tuple[float, float] | None:
