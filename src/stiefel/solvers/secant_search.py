@@ -24,7 +24,7 @@ Array = Any
 
 MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short
-CONTRADICTIONS = 3  # trials whose slopes descend and whose values do not, before noise is blamed
+SHORTER = 4.0  # steps are compared when one is so many times shorter
 
 
 class Step(NamedTuple):
@@ -51,7 +51,8 @@ class SecantSearch:
     ) -> Step | None:
         """From t = 1 on; ``size`` is how far t = 1 moves a matrix, ``slope`` is s₀ < 0."""
         limit = self.longest / size if size > 0 else math.inf
-        low, high, kept, contradictions = 0.0, math.inf, None, 0
+        low, high, kept = 0.0, math.inf, None
+        doubts: list[tuple[float, float]] = []  # (t, how far value and slopes disagree)
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
             X = ray(t)
@@ -62,15 +63,15 @@ class SecantSearch:
             moved = ray.carried(t)
             end = problem.geometry.dot(at.G, moved)
             level = max(noise, problem.noise(f))
-            area, wanted = 0.5 * t * (slope + end), self.sufficient_decrease * t * slope
-            rise = at.f - f
-            good = rise <= wanted or (rise <= level and area <= wanted)
+            rise, area = at.f - f, 0.5 * t * (slope + end)
+            wanted = self.sufficient_decrease * t * slope
+            good = rise <= wanted or (rise <= level and area <= wanted and not doubts)
             if not good and area <= wanted and rise - area <= problem.plausible_noise(f):
-                contradictions += 1
-                if contradictions >= CONTRADICTIONS:
+                doubts.append((t, rise - area))
+                if _is_noise(doubts):
                     noise, good = rise - area, True
             if good:
-                readable = abs(wanted / self.sufficient_decrease) > 2.0 * MARGIN * level
+                readable = -0.5 * t * slope > MARGIN * level
                 kept = Step(t, X, at, moved, noise, readable)
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return kept
@@ -83,6 +84,17 @@ class SecantSearch:
             if not low < t < high:
                 break
         return kept
+
+
+def _is_noise(doubts: list[tuple[float, float]]) -> bool:
+    """Whether f disagrees with its slopes by as much on a short step as on a long one.
+
+    The disagreement of a wrong gradient is proportional to the step, that of a smooth function
+    falls with its cube: only noise stays.
+    """
+    first, before = doubts[0]
+    short = [gap for t, gap in doubts if SHORTER * t <= first]
+    return bool(short) and 2.0 * max(short) >= before
 
 
 def _secant(start: float, end: float) -> float:
