@@ -111,7 +111,7 @@ def combinations():
                 yield pytest.param(case, library, precision, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("case", "library", "precision"), combinations())
+@pytest.mark.parametrize(("case", "library", "precision"), tuple(combinations()))
 def test_every_function_agrees_with_numpy_in_double(case, library, precision):
     rng = np.random.default_rng(4)
     X = case.point(rng)

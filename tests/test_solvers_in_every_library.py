@@ -90,7 +90,7 @@ def combinations():
                     yield pytest.param(kind, structure, dtype, library, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("kind", "structure", "dtype", "library"), combinations())
+@pytest.mark.parametrize(("kind", "structure", "dtype", "library"), tuple(combinations()))
 def test_the_run_is_that_of_numpy(kind, structure, dtype, library):
     expected = run(kind, structure, dtype, NUMPY, maxiter=20, rtol=1e-13)
     result = run(kind, structure, dtype, library, maxiter=20, rtol=1e-13)
