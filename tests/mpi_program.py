@@ -375,21 +375,22 @@ def counts():
     assert volume == allowed, (volume, allowed)
 
 
-def table1():
-    """Table 1's problem (scaled to the time at hand by ARGUMENT) converges to the eigenvalues."""
+def table1(rtol):
+    """Table 1's problem converges to the eigenvalues."""
     n, k = 1000, 10
     a, d = np.arange(1, n + 1) ** 2 / n, np.arange(1.0, k + 1)
     result = stiefel.minimize(
         Quadratic(a[rows(n)], 2.0 * d),
         mpi.random_point(n, k, comm=comm, seed=0),
         comm=comm,
-        rtol=1e-9,
+        rtol=float(rtol),
         method="accelerated",
     )
     exact = float(a[:k] @ d[::-1])
     if comm.rank == 0:
         print(result.nit, result.nfev, result.fun / exact - 1, result.seconds)
-    assert result.success and abs(result.fun / exact - 1) < 1e-9
+    # f is stationary, but its curvature is the smallest gap times the weights': 1e-3 here.
+    assert result.success and abs(result.fun / exact - 1) < 1e5 * float(rtol) ** 2 + 1e-8
 
 
 def library(name):

@@ -138,7 +138,7 @@ class NumpyKernels(Kernels):
 
     def axpby(self, p: Any, x: Array, q: Any, y: Array) -> Array:
         out = p * x
-        axpy = _AXPY.get(out.dtype)
+        axpy = _AXPY.get(out.dtype) if out.size else None  # BLAS refuses a rank without rows
         if axpy is None or not (x.flags.c_contiguous and y.flags.c_contiguous):
             out += q * y
             return out
