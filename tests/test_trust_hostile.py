@@ -74,7 +74,9 @@ def test_hostile_objectives_end_with_a_truthful_status(name, method):
 @pytest.mark.parametrize("name", ["wrong sign", "random both", "constant with a gradient"])
 def test_hostile_objectives_end_without_a_limit_of_their_own(name, method):
     result, *_ = run(name, method, maxiter=2000, maxfun=100_000)
-    assert result.status.name in ("ROUNDING_LIMIT", "STEP_NOT_FOUND", "MAX_ITERATIONS")
+    ends = ["ROUNDING_LIMIT", "STEP_NOT_FOUND", "MAX_ITERATIONS"]
+    # Gradients alone may lead to a critical point; what f says cannot be held against it.
+    assert result.status.name in ends + ["CONVERGED"] * (name == "constant with a gradient")
 
 
 @pytest.mark.parametrize("method", METHODS)
