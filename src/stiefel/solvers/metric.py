@@ -82,7 +82,8 @@ class LearnedMetric:
             return old._replace(steps=count, normals=normals)
         seen = factor.measure(x, s, y)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
-        if not (ss > 0 and tt > 0 and math.isfinite(ss + tt + aa + bb)):
+        # A step this short is rounding, and its reciprocal overflows in single precision.
+        if not (ss > 1e-30 and tt > 0 and math.isfinite(ss + tt + aa + bb)):
             return old._replace(steps=count)
         new = self._accumulate(old, seen, ss, tt, aa, bb)._replace(steps=count)
         every = 10 if count <= self.settled else 10 * self.thinning
