@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
-
 from .problems import PROBLEMS
 from .runs import Record, run_of
 from .solvers import ALL, Solver
 
+LEAST_SHARE = 0.7
 HIGHER = 1e-6  # a value higher by more than this, relatively, is another stationary point
 
 Cost = Callable[[Record], float]
@@ -61,6 +60,20 @@ def cells(records: Sequence[Record]) -> dict[tuple[str, str], Cell]:
     return {key: Cell(*key, tuple(value)) for key, value in found.items()}
 
 
+def shared_starts(records: Sequence[Record]) -> list[Record]:
+    """The records whose start every general-purpose solver ran on that problem.
+
+    Comparisons use these only: nobody is compared on a start that another did not have.
+    """
+    starts: dict[str, dict[str, set[int]]] = {}
+    for record in records:
+        run = run_of(record)
+        if run.solver in ALL and ALL[run.solver].general:
+            starts.setdefault(run.problem, {}).setdefault(run.solver, set()).add(run.start)
+    common = {problem: set.intersection(*ran.values()) for problem, ran in starts.items()}
+    return [r for r in records if run_of(r).start in common.get(run_of(r).problem, set())]
+
+
 def best(
     problem: str,
     table: dict[tuple[str, str], Cell],
@@ -93,24 +106,33 @@ def higher(record: Record, records: Sequence[Record]) -> bool:
 def profile(
     records: Sequence[Record], cost: Cost, solvers: Sequence[str]
 ) -> dict[str, tuple[list[float], int]]:
-    """Dolan and Moré's performance profiles, from the starts that every solver ran.
+    """Dolan and Moré's performance profiles, from first starts.
 
     For each solver the sorted ratios of its cost to the best solver's, over the instances it
-    solved, and the number of instances in all: ρ(τ) is the share of ratios ≤ τ.
+    solved, and the number of instances in all: ρ(τ) is the share of ratios ≤ τ.  Solvers that ran
+    less than `LEAST_SHARE` of what the busiest did are left out, and then problems that one of the
+    others did not run, unless it cannot be applied there: that counts as not solved.
     """
-    costs: dict[tuple[str, int], dict[str, float]] = {}
+    costs: dict[str, dict[str, float]] = {}
     for record in records:
         run = run_of(record)
-        if run.solver in solvers and run.start == 0 and PROBLEMS[run.problem].peers:
+        if run.solver in solvers and run.start == 0:
             value = cost(record) if converged(record) else math.inf
-            costs.setdefault((run.problem, run.start), {})[run.solver] = value
-    ratios: dict[str, list[float]] = {solver: [] for solver in solvers}
-    for instance in costs.values():
-        least = min(instance.values())
-        for solver, value in instance.items():
+            costs.setdefault(run.problem, {})[run.solver] = value
+    ran = {solver: sum(solver in row for row in costs.values()) for solver in solvers}
+    kept = [s for s in solvers if ran[s] >= LEAST_SHARE * max(ran.values())]
+    full = [
+        {solver: row.get(solver, math.inf) for solver in kept}
+        for problem, row in costs.items()
+        if all(solver in row or ALL[solver].refuses(PROBLEMS[problem]) for solver in kept)
+    ]
+    ratios: dict[str, list[float]] = {solver: [] for solver in kept}
+    for row in full:
+        least = max(min(row.values()), 1e-12)
+        for solver, value in row.items():
             if math.isfinite(value):
-                ratios[solver].append(value / max(least, 1e-12))
-    return {solver: (sorted(found), len(costs)) for solver, found in ratios.items()}
+                ratios[solver].append(value / least)
+    return {solver: (sorted(found), len(full)) for solver, found in ratios.items()}
 
 
 def staircase(ratios: Sequence[float], total: int, end: float) -> tuple[list[float], list[float]]:
@@ -120,7 +142,3 @@ def staircase(ratios: Sequence[float], total: int, end: float) -> tuple[list[flo
         x += [ratio, ratio]
         y += [y[-1], count / total]
     return [*x, end], [*y, y[-1]]
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(values)))) if values else math.nan

@@ -10,7 +10,7 @@ from statistics import median
 
 from stiefel.experiments.records import write_bytes, write_text
 
-from .measures import Cell, Cost, best, cells, evaluations, higher, seconds
+from .measures import Cell, Cost, best, cells, evaluations, higher, seconds, shared_starts
 from .plots import MEASURES, draw
 from .problems import PROBLEMS
 from .runs import Record, run_of
@@ -25,6 +25,7 @@ WORDS = {
     "TIME_LIMIT": "not within the limit",
     "FAILED": "failed",
 }
+NEAR = 10.0
 Table = dict[tuple[str, str], Cell]
 
 
@@ -39,7 +40,8 @@ class Report:
 def write_report(records: Sequence[Record], out: Path) -> tuple[Report, list[Path]]:
     """bench.md and the two profiles, as PNG and SVG."""
     table = cells(records)
-    report = Report(summary(table), verdicts(table))
+    shared = cells(shared_starts(records))
+    report = Report(summary(shared), verdicts(table, shared))
     text = [
         "# Results\n",
         *(f"- {verdict}" for verdict in report.verdicts),
@@ -104,15 +106,15 @@ def _bound(spent: float, auto: Cell | None) -> str:
     return "–" if auto is None or not auto.good else f"> {spent / auto.median(seconds):.3g}"
 
 
-def verdicts(table: Table) -> list[str]:
-    """The claims that the records can decide, with their numbers."""
+def verdicts(table: Table, shared: Table) -> list[str]:
+    """The claims that the records can decide: convergence from all starts, ratios from shared."""
     problems = [p for p in problems_of(table) if (p, "auto") in table]
     failed = [p for p in problems if not table[p, "auto"].always]
     ratios, behind = [], []
     for problem in problems:
-        least = best(problem, table, evaluations, lambda s: s.general)
+        least = best(problem, shared, evaluations, lambda s: s.general)
         if least is not None:
-            ratio = table[problem, "auto"].median(evaluations) / least.median(evaluations)
+            ratio = shared[problem, "auto"].median(evaluations) / least.median(evaluations)
             ratios.append(ratio)
             behind += [f"{problem} ({ratio:.2f}×)"] if ratio > 1.5 else []
     if not ratios:
@@ -123,7 +125,25 @@ def verdicts(table: Table) -> list[str]:
         f"{len(problems)}" + (f"; not on {', '.join(failed)}" if failed else ""),
         f"`auto` is within 1.5× of the fewest evaluations of any general-purpose method on {near} "
         f"problems of {len(ratios)}" + (f"; behind on {', '.join(behind)}" if behind else ""),
+        _near_misses(table),
     ]
+
+
+def _near_misses(table: Table) -> str:
+    """How many of the others' failures are a matter of the last digits."""
+    failures = [
+        (record, PROBLEMS[problem].rtol)
+        for (problem, solver), cell in table.items()
+        if ALL[solver].general and not ALL[solver].ours
+        for record in cell.records
+        if record["status"] != "CONVERGED"
+    ]
+    near = sum((r["relative_gradient"] or 1.0) <= NEAR * rtol for r, rtol in failures)
+    late = sum(r["status"] == "TIME_LIMIT" for r, _ in failures)
+    return (
+        f"of {len(failures)} runs of other libraries that did not reach the tolerance, {near} came "
+        f"within {NEAR:g}× of it, where differences of f are rounding; {late} met their limit"
+    )
 
 
 def _detail(problem: str, table: Table, records: Sequence[Record]) -> str:
