@@ -181,17 +181,11 @@ def fuzz(seed: int, tally: Tally, examples: int = 200) -> None:
         def getbasetemp(self) -> Path:
             return self.path
 
-    anew = hypothesis.settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
     with tempfile.TemporaryDirectory() as path:
         for module, arguments in ((calls, ()), (files, (Folder(path),))):
             for test in list(vars(module).values()):
                 if hasattr(test, "hypothesis"):
-                    hypothesis.seed(seed)(anew(test))(*arguments)
+                    hypothesis.seed(seed)(test)(*arguments)
                     tally["fuzz inputs"] += examples
 
 

@@ -25,8 +25,8 @@ output = pytest.importorskip("stiefel.cli.output")
 records = pytest.importorskip("stiefel.experiments.records")
 
 FUZZ = settings(
-    max_examples=120,
-    derandomize=True,
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "120")),
+    derandomize="FUZZ_EXAMPLES" not in os.environ,  # the soak asks for other inputs
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),

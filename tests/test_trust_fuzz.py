@@ -1,6 +1,7 @@
 """Whatever is passed to the call: a result that keeps its promises, or an error that teaches."""
 
 import math
+import os
 import traceback
 import warnings
 
@@ -13,8 +14,8 @@ import stiefel
 from stiefel.solvers import METHODS
 
 FUZZ = settings(
-    max_examples=150,
-    derandomize=True,
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "150")),
+    derandomize="FUZZ_EXAMPLES" not in os.environ,  # the soak asks for other inputs
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
