@@ -13,6 +13,7 @@ from pyscf import scf
 import stiefel
 from molecules import BENZENE, KICK, KICKED, MIX, MIXED_N2, SEEDS, WATER
 from stiefel.applications.compressed_modes import closed_form, compressed_modes, refined
+from stiefel.applications.localization import localize
 from stiefel.applications.maxcut import max_cut
 from stiefel.applications.scf import minimize
 from stiefel.applications.synchronization import synchronize
@@ -75,3 +76,13 @@ def test_max_cut(seed):
     cut = max_cut(nx.karate_club_graph(), seed=seed)
     assert cut.value == pytest.approx(183.645289, abs=1e-6)
     within(650, cut.result.nfev, f"the karate club's relaxation, seed {seed}")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("name", "bound"), [("water", 85), ("benzene", 400)])
+def test_boys_localisation(name, bound, seed):
+    mol = WATER.molecule() if name == "water" else BENZENE._replace(basis="6-31g").molecule()
+    mf = scf.RHF(mol).run()
+    found = localize(mol, mf.mo_coeff[:, mf.mo_occ > 0], start=seed)
+    assert found.result.success
+    within(bound, found.result.nfev, f"Boys orbitals of {name}, seed {seed}")

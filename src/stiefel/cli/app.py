@@ -15,7 +15,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 # A subcommand is a module of this package with a function `register(app)`.
-COMMANDS = ("reproduce", "bench", "eigs", "info")
+COMMANDS = ("reproduce", "bench", "eigs", "scf", "modes", "info")
 
 app = typer.Typer(
     name="stiefel",

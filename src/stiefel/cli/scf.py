@@ -1,0 +1,108 @@
+"""``stiefel scf``: the energy of a molecule by direct minimisation over orbitals."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .output import NOT_CONVERGED, Misuse, console, print_json, print_table, refusals
+
+
+class Method(StrEnum):
+    rhf = "rhf"
+    uhf = "uhf"
+    rks = "rks"
+    uks = "uks"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("scf")(command)
+
+
+def command(
+    molecule: Annotated[Path, typer.Argument(help="An .xyz file, in Å.")],
+    basis: Annotated[str, typer.Option(help="A basis set that PySCF knows, such as cc-pvdz.")],
+    method: Annotated[Method, typer.Option(help="The kind of mean field.")] = Method.rhf,
+    xc: Annotated[str, typer.Option(help="The functional, for rks and uks.")] = "pbe",
+    charge: Annotated[int, typer.Option(help="The molecule's charge.")] = 0,
+    spin: Annotated[int, typer.Option(min=0, help="Unpaired electrons (2S).")] = 0,
+    kick: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Perturb the start by this fraction.")
+    ] = 0.0,
+    mix: Annotated[float, typer.Option(help="Turn the α frontier orbitals by this angle.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the kick.")] = 0,
+    gtol: Annotated[float, typer.Option(help="Allowed gradient norm, in Ha.")] = 1e-6,
+    maxfun: Annotated[int, typer.Option(min=1, help="Limit on Fock builds.")] = 1000,
+    chkfile: Annotated[Path | None, typer.Option(help="Write a PySCF checkpoint file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON for machines.")] = False,
+) -> None:
+    """Minimise a Hartree–Fock or Kohn–Sham energy, and say whether it is a minimum.
+
+    Needs PySCF:  pip install 'stiefel[chem]'
+
+    Example:  stiefel scf n2.xyz --basis cc-pvdz --kick 0.1
+    """
+    with refusals():
+        mf = mean_field(molecule, basis, method, xc, charge, spin)
+    if chkfile is not None:
+        mf.chkfile = str(chkfile)
+    from stiefel.applications.scf import minimize
+
+    with refusals(ValueError, TypeError):
+        minimize(mf, kick=kick, mix=mix, seed=seed, gtol=gtol, maxfun=maxfun)
+    _report(mf, as_json)
+    if not mf.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def mean_field(molecule: Path, basis: str, method: Method, xc: str, charge: int, spin: int) -> Any:
+    """The PySCF object, or a sentence that says why there is none."""
+    try:
+        from pyscf import dft, gto, scf
+    except ModuleNotFoundError:
+        raise Misuse("this command needs PySCF: pip install 'stiefel[chem]'") from None
+    if not molecule.is_file():
+        raise Misuse(f"{molecule} is not a file; expected an .xyz file")
+    if method is Method.rhf and spin:
+        raise Misuse(f"--spin {spin} needs --method uhf or uks")
+    if method is Method.rks and spin:
+        raise Misuse(f"--spin {spin} needs --method uks")
+    try:
+        mol = gto.M(atom=str(molecule), basis=basis, charge=charge, spin=spin, verbose=0)
+    except Exception as error:  # PySCF raises many kinds for bad files, bases and spins
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Misuse(f"PySCF cannot read the molecule: {reason}") from error
+    if method in (Method.rhf, Method.uhf):
+        return scf.RHF(mol) if method is Method.rhf else scf.UHF(mol)
+    mf = dft.RKS(mol) if method is Method.rks else dft.UKS(mol)
+    mf.xc = xc
+    return mf
+
+
+def _report(mf: Any, as_json: bool) -> None:
+    run = mf.minimization
+    if as_json:
+        print_json(
+            {
+                "energy": mf.e_tot,
+                "gradient_norm": run.result.gradient_norm,
+                "fock_builds": run.fock_builds,
+                "stable": run.stable,
+                "converged": bool(mf.converged),
+                "message": run.result.message,
+            }
+        )
+        return
+    verdict = {True: "a minimum", False: "not a minimum: try --kick 0.1", None: "unknown"}
+    rows = [
+        ("energy", f"{mf.e_tot:.10f} Ha"),
+        ("gradient", f"{run.result.gradient_norm:.1e} Ha"),
+        ("Fock builds", str(run.fock_builds)),
+        ("PySCF's stability analysis", verdict[run.stable]),
+    ]
+    print_table(type(mf).__name__, ("", ""), rows)
+    if not mf.converged:
+        console(stderr=True).print(run.result.message)
