@@ -24,6 +24,7 @@ Array = Any
 
 MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short
+DWARFED = 100.0  # a disagreement so many times larger than the change that slopes predict
 SHORTER = 4.0  # steps are compared when one is so many times shorter
 
 
@@ -52,7 +53,7 @@ class SecantSearch:
         """From t = 1 on; ``size`` is how far t = 1 moves a matrix, ``slope`` is s₀ < 0."""
         limit = self.longest / size if size > 0 else math.inf
         low, high, kept = 0.0, math.inf, None
-        doubts: list[tuple[float, float]] = []  # (t, how far value and slopes disagree)
+        doubts: list[tuple[float, float, float]] = []  # t, how far f and slopes disagree, slopes
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
             X = ray(t)
@@ -67,9 +68,9 @@ class SecantSearch:
             wanted = self.sufficient_decrease * t * slope
             good = rise <= wanted or (rise <= level and area <= wanted and not doubts)
             if not good and area <= wanted and rise - area <= problem.plausible_noise(f):
-                doubts.append((t, rise - area))
+                doubts.append((t, rise - area, area))
                 if _is_noise(doubts):
-                    noise, good = rise - area, True
+                    noise, good = max(gap for _, gap, _ in doubts), True
             if good:
                 readable = -0.5 * t * slope > MARGIN * level
                 kept = Step(t, X, at, moved, noise, readable)
@@ -86,15 +87,17 @@ class SecantSearch:
         return kept
 
 
-def _is_noise(doubts: list[tuple[float, float]]) -> bool:
+def _is_noise(doubts: list[tuple[float, float, float]]) -> bool:
     """Whether f disagrees with its slopes by as much on a short step as on a long one.
 
     The disagreement of a wrong gradient is proportional to the step, that of a smooth function
-    falls with its cube: only noise stays.
+    falls with its cube: only noise stays.  Noise that varies on the scale of the step is known by
+    its size: it dwarfs all that the slopes predict.
     """
-    first, before = doubts[0]
-    short = [gap for t, gap in doubts if SHORTER * t <= first]
-    return bool(short) and 2.0 * max(short) >= before
+    last, now, _ = doubts[-1]
+    if any(SHORTER * last <= t and 2.0 * now >= gap for t, gap, _ in doubts):
+        return True
+    return len(doubts) >= 3 and all(gap > DWARFED * abs(area) for _, gap, area in doubts)
 
 
 def _secant(start: float, end: float) -> float:
