@@ -27,6 +27,12 @@ from .result import Status
 Array = Any
 
 
+# Beneath the noise of f: growth of the gradient that momentum alone does not make, and steps in
+# which it should have fallen.
+UNSTABLE = 10.0
+STALL = 100
+
+
 class State(NamedTuple):
     """Y with the gradient tested there; X is the last accepted point."""
 
@@ -40,6 +46,8 @@ class State(NamedTuple):
     noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
     ceiling: float = 0.0  # the longest recent step
     blind: bool = False  # differences of f are beneath its noise
+    quiet: float = math.inf  # the gradient norm reached since then …
+    stalled: int = 0  # … and how many steps ago
     failure: Status | None = None
 
 
@@ -85,6 +93,8 @@ class AcceleratedGradient:
         return State(x, local, x, local.f, self.initial_step, 0)
 
     def step(self, problem: Problem, s: State) -> State:
+        if s.k > 0 and (s.local.norm > UNSTABLE * s.quiet or s.stalled > max(STALL, s.k // 2)):
+            return self._calm(problem, s)
         trial = self._search(problem, s)
         if trial is None:
             return self._recover(problem, s)
@@ -94,6 +104,8 @@ class AcceleratedGradient:
             "noise": trial.noise,
             "ceiling": trial.ceiling,
             "blind": not trial.readable,
+            "quiet": s.quiet,
+            "stalled": s.stalled,
         }
         if self._must_restart(problem, s, trial):
             return self._arrive(problem, s.X, s.f_X, s.X, 0, restarted=True, **kept)
@@ -134,12 +146,21 @@ class AcceleratedGradient:
         self, problem: Problem, X: Array, f_X: float, Y: Array, k: int, **kept: Any
     ) -> State:
         """The state at Y; a gradient that is not finite there drops the momentum instead."""
+        quiet, stalled = kept.pop("quiet", math.inf), kept.pop("stalled", 0) + 1
         local = problem.local(Y, f_X if Y is X else None)
         if not local.finite and Y is not X:
             Y, k, kept["restarted"] = X, 0, True
             local = problem.local(X, f_X)
         failure = None if local.finite else Status.NOT_FINITE
-        return State(Y, local, X, f_X, k=k, failure=failure, **kept)
+        if not kept["blind"] or local.norm < 0.9 * quiet:
+            quiet, stalled = local.norm if kept["blind"] else math.inf, 0
+        new = State(Y, local, X, f_X, k=k, failure=failure, **kept)
+        return new._replace(quiet=quiet, stalled=stalled)
+
+    def _calm(self, problem: Problem, s: State) -> State:
+        """Nobody sees f rise beneath its noise, but a step beyond 4/(3L) keeps gradients up."""
+        kept = {"gamma": s.gamma / self.growth, "noise": s.noise, "blind": s.blind}
+        return self._arrive(problem, s.X, s.f_X, s.X, 0, restarted=True, **kept)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found from Y_t: try again from X_t, or give up there."""
