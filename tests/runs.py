@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from stiefel.arguments import place
 from stiefel.interop.functions import CountedObjective
 from stiefel.interop.trees import Tree
-from stiefel.minimize import place
 from stiefel.solvers.problem import Problem
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import place
 from .geometry import Grassmann, Stiefel
 from .interop.functions import CountedObjective
 from .interop.trees import Tree
-from .minimize import place
 
 Array = Any
 
