@@ -89,7 +89,7 @@ def test_a_wrong_gradient_is_not_called_rounding(method):
 def test_seconds_are_a_limit(method, monkeypatch):
     """With a clock that advances one second a reading, and without patience running out."""
     ticks = itertools.count()
-    monkeypatch.setattr("stiefel.solvers.driver.time.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("stiefel.solvers.ledger.time.perf_counter", lambda: float(next(ticks)))
     result = stiefel.minimize(
         smooth, stiefel.random_point(N, K, seed=0), method=method, rtol=1e-300, maxtime=20
     )

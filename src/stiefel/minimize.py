@@ -18,6 +18,7 @@ from .arguments import (
     solver_of,
     suggest,
 )
+from .geometry.feasibility import feasible, is_feasible
 from .geometry.grassmann import check_invariant_gradient
 from .geometry.orthogonal import determinants
 from .interop.arrays import describe, own_copy
@@ -26,7 +27,8 @@ from .interop.mpi.start import agree, guarded, join, shared_callback, together
 from .interop.progress import ProgressLine
 from .interop.trees import Tree
 from .solvers.checkpoint import open_checkpoint
-from .solvers.driver import Run, Snapshot, feasible, is_feasible
+from .solvers.driver import Run
+from .solvers.ledger import Ledger, Snapshot
 from .solvers.problem import Problem
 from .solvers.rank_checkpoint import open_rank_checkpoint
 from .solvers.result import Result
@@ -162,8 +164,8 @@ def minimize(
     )
     line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
     stop_flag = shared_callback(ranks, callback)
-    run = Run(problem, solver, rule, objective, stop_flag, line, saver, ranks)
-    run.restorations += restored
+    ledger = Ledger(problem, objective, ranks, restorations=int(restored))
+    run = Run(ledger, solver, rule, stop_flag, line, saver)
     if saver is not None and saved is not None:
         saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
         nhev = int(saved.history.as_array()["nhev"][-1])
