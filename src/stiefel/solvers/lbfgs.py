@@ -25,7 +25,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg.lapack import dtrtrs
 
-from .metric import Learned, LearnedMetric, first_scale, metric_of, raised, still_invariant
+from .metric import (
+    Learned,
+    LearnedMetric,
+    first_scale,
+    metric_of,
+    parts_of,
+    raised,
+    still_invariant,
+)
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Gradient, Local, Problem
 from .result import Status
@@ -33,6 +41,8 @@ from .secant_search import SecantSearch, Step
 
 Array = Any
 
+LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations …
+FEW = 3  # … and so many pairs must do
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
 
 
@@ -45,6 +55,7 @@ class Pairs(NamedTuple):
     S: Array
     Y: Array
     U: np.ndarray[Any, Any]  # ⟨s_i, y_j⟩ for i ≤ j
+    most: int  # pairs that are kept
     low: int = 0
     high: int = 0
 
@@ -72,7 +83,7 @@ class LBFGS:
 
     Parameters
     ----------
-    memory : number m of pairs kept.
+    memory : number m of pairs kept; at most 3 for points of more than four million entries.
     metric : how the initial Hessian is learned; None for the canonical metric.
     sufficient_decrease, curvature : c₁ and c₂ of the line search.
     initial_length : length of the first step, for a column.
@@ -99,8 +110,11 @@ class LBFGS:
     def init(self, problem: Problem, x: Array) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
-        blocks = geometry.block(x, 2 * self.memory), geometry.block(x, 2 * self.memory)
-        pairs = Pairs(*blocks, np.zeros((2 * self.memory, 2 * self.memory)))
+        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
+        most = min(self.memory, FEW) if large else self.memory
+        rows = most + 1 if large else 2 * most
+        blocks = geometry.block(x, rows), geometry.block(x, rows)
+        pairs = Pairs(*blocks, np.zeros((rows, rows)), most)
         return self._aimed(problem, x, at, pairs, learned, 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
@@ -138,22 +152,23 @@ class LBFGS:
         return new._replace(noise=taken.noise, blind=not taken.readable)
 
     def _remember(self, geometry: Any, pairs: Pairs, s: Array, y: Array) -> Pairs:
-        S, Y, U, low, high = pairs
-        if high == 2 * self.memory:
-            rows = slice(max(low, high - self.memory + 1), high)
-            low, high = 0, rows.stop - rows.start
-            moved = geometry.block(s, 2 * self.memory), geometry.block(y, 2 * self.memory)
+        S, Y, U, most, low, high = pairs
+        rows = len(U)
+        if high == rows:
+            kept = slice(max(low, high - most + 1), high)
+            low, high = 0, kept.stop - kept.start
+            moved = geometry.block(s, rows), geometry.block(y, rows)
             S, Y = (
-                geometry.block_fill(new, geometry.block_rows(b, rows))
+                geometry.block_fill(new, geometry.block_rows(b, kept))
                 for new, b in zip(moved, (S, Y), strict=True)
             )
-            old, U = U[rows, rows], np.zeros_like(U)
+            old, U = U[kept, kept], np.zeros_like(U)
             U[:high, :high] = old
         S, Y = geometry.block_write(S, high, s), geometry.block_write(Y, high, y)
         high += 1
-        low = max(low, high - self.memory)
+        low = max(low, high - most)
         U[low:high, high - 1] = geometry.block_dot(geometry.block_rows(S, slice(low, high)), y)
-        return Pairs(S, Y, U, low, high)
+        return Pairs(S, Y, U, most, low, high)
 
     def _aimed(
         self,

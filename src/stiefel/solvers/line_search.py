@@ -111,11 +111,15 @@ class TwoSided:
         return None
 
     def _shrinks(self, i: int, gamma: float, search: _Search) -> int:
-        """The exponent of λ_d; no more than what makes the decrease unreadable."""
+        """The exponent of λ_d.
+
+        A leap ends where the decrease can still be read: good steps that it passed over must not
+        look like noise.
+        """
         shrinks, limit = _gallop(i), search.shortest_readable
         if shrinks == 1 or not 0 < limit < gamma:
             return shrinks
-        return min(shrinks, math.floor(math.log(gamma / limit) / math.log(self.growth)) + 1)
+        return min(shrinks, max(1, math.floor(math.log(gamma / limit) / math.log(self.growth))))
 
 
 class _Search:
@@ -151,7 +155,8 @@ class _Search:
         tail = [t for t in rejected if t.gamma * TAIL <= first.gamma and math.isfinite(t.f)]
         if len(tail) < WITNESSES:
             return last
-        noise = max(self.measured, *(abs(t.f - self.local.f) for t in tail))
+        # The shortest steps only: what f does on longer ones is its curvature.
+        noise = max(self.measured, *(abs(t.f - self.local.f) for t in tail[-WITNESSES:]))
         witnesses = self._witnesses(tail)
         if len(witnesses) == WITNESSES:
             changes = [t.f - self.local.f for t in witnesses]

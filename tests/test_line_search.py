@@ -1,0 +1,34 @@
+"""The two-sided search on smooth functions: however long the first step is, a good one is found."""
+
+import numpy as np
+import pytest
+
+import stiefel
+from stiefel.geometry import Stiefel
+from stiefel.interop.functions import CountedObjective
+from stiefel.interop.trees import Tree
+from stiefel.objectives import Brockett
+from stiefel.solvers.line_search import TwoSided
+from stiefel.solvers.problem import Problem
+
+
+def near_the_minimum(rtol):
+    f = Brockett.table(60, 4)
+    x = stiefel.minimize(f, stiefel.random_point(60, 4, seed=3), rtol=rtol).x
+    geometry = Stiefel().bind(x)
+    objective = CountedObjective(f, None, Tree(x), x)
+    return Problem(geometry, objective, magnitude=200.0), x
+
+
+@pytest.mark.parametrize("rtol", [1e-2, 1e-4, 1e-5, 1e-6, 1e-7])
+def test_a_step_that_is_too_long_is_not_taken_for_noise(rtol):
+    """Leaps to shorter steps must not pass over the good ones and then blame the function."""
+    problem, x = near_the_minimum(rtol)
+    local = problem.local(x)
+    stable = 1.0 / (2.0 * 4.0 * 60.0)  # 1/L at the minimum
+    for too_long in 1.5 ** np.arange(60):
+        trial = TwoSided()(problem, local, too_long * stable, 0.0, 0.0)
+        assert trial is not None
+        assert trial.readable
+        assert trial.noise == 0.0
+        assert trial.f <= local.f - 0.5 * trial.gamma * local.slope + problem.noise(local.f)
