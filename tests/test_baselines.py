@@ -274,7 +274,9 @@ def test_hessian_products_by_autodiff(library, dtype):
     x0 = library.asarray(Stiefel().random(12, 2, seed=1, dtype=np.dtype(dtype)))
     result = stiefel.minimize(fun, x0, method="trust-region", rtol=1e-11)
     assert result.success and result.nhev > result.nit
-    assert result.nfev < 40  # no differences of gradients
+    # No differences of gradients: beside the products, which run the function too, one evaluation
+    # an outer iteration.
+    assert result.nfev - result.nhev < 40
     assert result.fun == pytest.approx(objective.minimum, rel=1e-13)
 
 

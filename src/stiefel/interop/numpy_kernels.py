@@ -138,11 +138,13 @@ class NumpyKernels(Kernels):
 
     def axpby(self, p: Any, x: Array, q: Any, y: Array) -> Array:
         out = p * x
-        axpy = _AXPY.get(out.dtype) if out.size else None  # BLAS refuses a rank without rows
-        if axpy is None or not (x.flags.c_contiguous and y.flags.c_contiguous):
+        axpy = _AXPY.get(out.dtype)
+        plain = not isinstance(q, np.ndarray)  # a stack of columns has one number for each
+        if axpy is None or not (plain and out.flags.c_contiguous and y.flags.c_contiguous):
             out += q * y
             return out
-        axpy(y.reshape(-1), out.reshape(-1), a=q)
+        if out.size:  # BLAS refuses empty arrays
+            axpy(y.reshape(-1), out.reshape(-1), a=q)
         return out
 
     def expm(self, A: Array) -> Array:
