@@ -384,13 +384,12 @@ def table1(rtol):
         mpi.random_point(n, k, comm=comm, seed=0),
         comm=comm,
         rtol=float(rtol),
-        method="accelerated",
     )
     exact = float(a[:k] @ d[::-1])
     if comm.rank == 0:
         print(result.nit, result.nfev, result.fun / exact - 1, result.seconds)
-    # f is stationary, but its curvature is the smallest gap times the weights': 1e-3 here.
-    assert result.success and abs(result.fun / exact - 1) < 1e5 * float(rtol) ** 2 + 1e-8
+    # f − f* ≤ ‖∇f‖²/2μ with ‖∇f(x0)‖ near 1.2e4 and μ = 2(λ₂ − λ₁) = 0.006.
+    assert result.success and abs(result.fun / exact - 1) < 1e10 * float(rtol) ** 2
 
 
 def library(name):

@@ -140,7 +140,7 @@ def test_the_example_finds_the_known_energies_on_two_ranks():
 @needs_mpiexec
 @pytest.mark.slow
 def test_table_1_converges_on_two_ranks():
-    passes(2, "table1", "1e-6")  # 1e-9 takes five minutes
+    passes(2, "table1", "1e-9")
 
 
 def test_one_rank_is_the_serial_run_bit_for_bit():
