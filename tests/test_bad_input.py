@@ -22,6 +22,7 @@ from stiefel import (
     minimize,
     random_point,
 )
+from stiefel.solvers import METHODS
 
 A = np.diag(np.arange(1.0, 9.0))
 W = np.arange(1.0, 4.0)
@@ -327,9 +328,11 @@ def test_only_true_stops(value):
     assert minimize(fun, X0, callback=lambda s: value).success
 
 
-def test_a_step_that_cannot_be_found():
+# Trust regions, which shrink until nothing of f can be read, may call it rounding here.
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "trust-region"])
+def test_a_step_that_cannot_be_found(method):
     """The gradient points uphill: no step decreases f, and the run says so."""
-    result = minimize(lambda X: (fun(X)[0], -fun(X)[1]), X0, method="accelerated")
+    result = minimize(lambda X: (fun(X)[0], -fun(X)[1]), X0, method=method)
     assert result.status is Status.STEP_NOT_FOUND
     assert np.array_equal(result.x, X0)
 
