@@ -85,6 +85,17 @@ def test_a_wrong_gradient_is_not_called_rounding(method):
     assert result.status.name in ("STEP_NOT_FOUND", "MAX_ITERATIONS")
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "name",
+    ["constant with a gradient", "alternating value", "alternating gradient", "wrong sign"],
+)
+def test_conjugate_gradients_see_a_contradiction_early(name, seed):
+    """Not after the forty trials that a search may take."""
+    result, *_ = run(name, "cg", seed, maxfun=3000)
+    assert np.diff(result.history["nfev"]).max(initial=0) <= 20
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_seconds_are_a_limit(method, monkeypatch):
     """With a clock that advances one second a reading, and without patience running out."""

@@ -91,6 +91,24 @@ def test_gradients_fall_to_twelve_digits(name, method):
     assert result.gradient_norm <= TOLERANCE * result.history["gradient_norm"][0]
 
 
+# Starts from which the noise used to leave conjugate gradients with a wrong bracket.
+HARD_STARTS = {
+    "noise 1e-10": (1, 6, 10, 13, 18),
+    "minimum at zero": (2, 15),
+    "noise 1e-6": (10,),
+    "six digits": (8, 9, 14, 19),
+    "three digits": (2, 5),
+}
+
+
+@pytest.mark.parametrize(("name", "seed"), [(n, s) for n, all in HARD_STARTS.items() for s in all])
+def test_conjugate_gradients_do_not_trust_a_bracket_that_noise_has_made(name, seed):
+    x0 = stiefel.random_point(N, K, seed=seed)
+    result = stiefel.minimize((CONVERGE | MAY_STOP)[name], x0, method="cg", rtol=TOLERANCE)
+    assert result.success, result.message
+    assert result.nfev < 4 * result.nit
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", MAY_STOP)
 def test_larger_noise_ends_in_convergence_or_says_what_was_reached(name, method):

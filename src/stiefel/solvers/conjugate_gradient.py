@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from .parameters import check_choice, check_open_interval, check_positive
 from .problem import Local, Problem
 from .result import Status
-from .wolfe import Found, Start, Wolfe, step_failure
+from .wolfe import Found, Lost, Start, Wolfe, step_failure
 
 Array = Any
 
@@ -94,8 +94,8 @@ class ConjugateGradient:
         length = math.sqrt(ray.squared_norm)
         first = s.first or self.initial_length / length
         found = self._search(problem, Start(s.local.f, s.slope, ray, s.noise), first)
-        if found is None:
-            return self._recover(problem, s)
+        if isinstance(found, Lost):
+            return self._recover(problem, s._replace(noise=found.noise))
         new = self._arrive(problem, s, found, ray)
         return new._replace(
             gamma=found.t * length / s.local.norm,
@@ -157,7 +157,8 @@ class ConjugateGradient:
         if s.k == 0:
             return s._replace(failure=step_failure(problem, s, self.initial_length))
         D = _negative(problem, s.local.W)
-        return s._replace(D=D, slope=-s.local.slope, first=0.0, k=0, restarted=True)
+        first = s.gamma * s.local.norm / math.sqrt(s.local.ray.squared_norm)
+        return s._replace(D=D, slope=-s.local.slope, first=first, k=0, restarted=True)
 
 
 def _negative(problem: Problem, W: Array) -> Array:

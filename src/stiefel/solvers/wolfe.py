@@ -13,6 +13,10 @@ A bracket [low, high] shrinks by cubic interpolation (by the secant of derivativ
 nothing), safeguarded by bisection; a trial that is not finite shortens the step by ten.  Every
 trial evaluates value and gradient together: the first one is nearly always accepted, and its
 gradient is the next iteration's.
+
+Values and derivatives of the trials are compared (`evidence`).  Noise that they show is remembered,
+and the bracket is made again from all trials: those refused for their values may be good.  Values
+that contradict the derivatives end the search.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .evidence import Gap, contradicts, gap, lost_digits, measured_noise
 from .line_search import MARGIN
 from .problem import Local, Problem
 from .result import Status
@@ -70,6 +75,12 @@ class Found(NamedTuple):
     readable: bool  # the decrease is larger than the noise of f
 
 
+class Lost(NamedTuple):
+    """No step was found; what was learnt about the noise of f."""
+
+    noise: float
+
+
 @dataclass(frozen=True)
 class Wolfe:
     """Parameters of the search."""
@@ -77,8 +88,8 @@ class Wolfe:
     sufficient_decrease: float = 1e-4  # c₁
     curvature: float = 0.9  # c₂
 
-    def __call__(self, problem: Problem, start: Start, t: float) -> Found | None:
-        """A step that meets the conditions, else one that descends visibly, else None."""
+    def __call__(self, problem: Problem, start: Start, t: float) -> Found | Lost:
+        """A step that meets the conditions, else one that descends visibly, else none."""
         search = _Search(self, problem, start)
         for _ in range(MAX_TRIALS):
             trial = search.at(t)
@@ -86,11 +97,13 @@ class Wolfe:
                 return search.found(trial)
             if (earlier := search.acceptable_after_all()) is not None:
                 return search.found(earlier)
-            t = search.next(trial)
+            if search.hopeless(trial):
+                break
+            t = search.next()
             if not search.low.t < t < math.inf:
                 break
         fell = search.low.f < start.f - search.noise
-        return search.found(search.low) if fell else None
+        return search.found(search.low) if fell else Lost(search.measured)
 
 
 def step_failure(problem: Problem, s: Any, length: float) -> Status:
@@ -107,10 +120,11 @@ class _Search:
         self.rule, self.problem, self.start = rule, problem, start
         self.measured = start.noise
         self.low = Trial(0.0, start.f, start.slope)
-        self.high: Trial | None = None
         self.widths: list[float] = []
-        self.deviations: list[float] = []
-        self.trials: list[Trial] = []
+        self.gaps: list[Gap] = []
+        self.doubts: list[Gap] = []  # of trials whose values are too high for their slopes
+        self.still: list[Gap] = []  # of trials where f had not changed
+        self.trials = [self.low]
 
     @property
     def noise(self) -> float:
@@ -119,19 +133,29 @@ class _Search:
     def at(self, t: float) -> Trial:
         X = self.start.ray(t)
         local, aux = self.problem.local_and_aux(X)
-        if not local.finite:
-            return Trial(t, math.nan, math.nan)
-        slope = self.problem.geometry.pair(X, local.G, self.start.ray.velocity(t))
-        trial = Trial(t, local.f, slope, X, local, aux)
-        self._measure_noise(trial)
+        if local.finite:
+            slope = self.problem.geometry.pair(X, local.G, self.start.ray.velocity(t))
+            trial = Trial(t, local.f, slope, X, local, aux)
+        else:
+            trial = Trial(t, math.nan, math.nan)
+        if trial.finite:
+            self._compare(trial)
         self.trials.append(trial)
+        self.trials.sort(key=lambda trial: trial.t)
         return trial
 
     def acceptable_after_all(self) -> Trial | None:
         """A trial refused for a difference of values that turned out to be noise."""
         if self.measured <= self.start.noise:
             return None
-        return next((trial for trial in self.trials if self.accepts(trial)), None)
+        return next((trial for trial in self.trials[1:] if self.accepts(trial)), None)
+
+    def hopeless(self, trial: Trial) -> bool:
+        """Whether no shorter step will do either, because f does not fall as its slope says."""
+        if not (trial.finite and trial.slope < 0 and self.too_high(trial)):
+            return False
+        self.doubts.append(gap(self.trials[0], trial))
+        return contradicts(self.doubts, self.noise)
 
     def accepts(self, trial: Trial) -> bool:
         c1, c2 = self.rule.sufficient_decrease, self.rule.curvature
@@ -142,17 +166,21 @@ class _Search:
         approximate = trial.f <= f + self.noise and trial.slope <= (2.0 * c1 - 1.0) * slope
         return approximate or trial.f <= f + c1 * trial.t * slope
 
-    def next(self, trial: Trial) -> float:
-        """Put a refused trial into the bracket and choose the next one."""
+    def too_high(self, trial: Trial) -> bool:
         armijo = self.start.f + self.rule.sufficient_decrease * trial.t * self.start.slope
-        if not trial.finite or trial.slope >= 0 or trial.f > armijo + self.noise:
-            self.high = trial
-        else:
-            previous, self.low = self.low, trial
-            if self.high is None:
-                return trial.t * _clip(_growth(previous, trial), *EXPANSION)
-        assert self.high is not None
-        return self._inside(self.low, self.high)
+        return trial.f > armijo + self.noise
+
+    def _is_beyond(self, trial: Trial) -> bool:
+        return not trial.finite or trial.slope >= 0 or self.too_high(trial)
+
+    def next(self) -> float:
+        """The bracket that the trials make, and where to look in it."""
+        refused = (i for i, trial in enumerate(self.trials) if i and self._is_beyond(trial))
+        first = next(refused, len(self.trials))
+        self.low = self.trials[first - 1]
+        if first == len(self.trials):
+            return self.low.t * _clip(_growth(self.trials[-2], self.low), *EXPANSION)
+        return self._inside(self.low, self.trials[first])
 
     def _inside(self, low: Trial, high: Trial) -> float:
         width = high.t - low.t
@@ -167,21 +195,22 @@ class _Search:
             t = low.t + 0.5 * width
         return _clip(t, low.t + MARGINAL * width, high.t - MARGINAL * width)
 
-    def _measure_noise(self, trial: Trial) -> None:
-        """φ(t) − φ(0) against the trapezium of its slopes: O(t³) if smooth; noise stays.
-
-        Three shorter and shorter trials without a smaller deviation show noise: from then on
-        values this close are equal and derivatives decide.
-        """
-        area = 0.5 * trial.t * (self.start.slope + trial.slope)
-        self.deviations.append(abs(trial.f - self.start.f - area))
-        recent = self.deviations[-3:]
-        if self.high is None or not self.high.finite or len(recent) < 3:
-            return
-        if max(recent) > self.problem.plausible_noise(self.start.f) or 4.0 * recent[-1] < recent[0]:
-            return
-        if min(recent) > abs(area):
-            self.measured = max(self.measured, *recent)
+    def _compare(self, trial: Trial) -> None:
+        """With the start and with the nearest trial: noise shows itself over short distances."""
+        others = [other for other in self.trials[1:] if other.finite]
+        nearest = min(others, key=lambda other: abs(other.t - trial.t), default=self.trials[0])
+        plausible = self.problem.plausible_noise(self.start.f)
+        noise = self.noise
+        for other in {0: self.trials[0], nearest.t: nearest}.values():
+            new = gap(other, trial)
+            noise = max(noise, measured_noise(new, self.gaps, plausible))
+            self.gaps.append(new)
+        if trial.f == self.start.f:
+            self.still.append(gap(self.trials[0], trial))
+            noise = max(noise, lost_digits(self.still))
+        if noise > self.noise:
+            self.measured = noise
+            self.widths.clear()  # the bracket will be another one
 
     def found(self, trial: Trial) -> Found:
         assert trial.local is not None
