@@ -53,7 +53,8 @@ def changed(change):
     """fun(X, f, G, call, rng) -> (f, G), around the smooth function."""
 
     def make(seed):
-        rng, calls = np.random.default_rng(seed), [0]
+        # Another stream than the start's: a gradient equal to the Gaussian of x0 projects to zero.
+        rng, calls = np.random.default_rng([seed, 1]), [0]
 
         def fun(X):
             calls[0] += 1

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from stiefel.solvers.evidence import contradicts, gap, lost_digits, measured_noise
+from stiefel.solvers.evidence import contradicts, drowned, gap, lost_digits, measured_noise
 
 DISTANCES = [1.0, 0.3, 0.11, 0.04, 0.012, 0.003, 7e-4]
 
@@ -49,6 +49,14 @@ def test_noise_is_measured_within_a_factor(size):
     found = gaps(lambda t: smooth(t) + pseudo_noise(t, size), derivative)
     assert 0.3 * size <= noise_of(found) <= 3 * size
     assert not contradicts(found, 0.1 * size)
+
+
+def test_values_drown_in_noise_not_in_a_jump():
+    assert drowned(gaps(lambda t: smooth(t) + pseudo_noise(t, 0.1), derivative))
+    found = gaps(lambda t: smooth(t) + (t > 0), derivative)
+    assert not drowned([g for g in found if g.distance < 0.2])  # longer ones show the curvature
+    assert not drowned(gaps(smooth, derivative))
+    assert not drowned(gaps(smooth, lambda t: -derivative(t)))
 
 
 def test_more_than_plausible_is_not_noise():

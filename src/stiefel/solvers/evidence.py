@@ -11,7 +11,9 @@ lost the digits in which it would: that is noise as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 SHORTER = 4.0  # distances are compared if one is so many times shorter
@@ -19,6 +21,7 @@ STEADY = 2.0  # … and the gap has not fallen by this factor: noise
 WITNESSES = 3  # so many trials, each SHORTER than the one before, accuse a gradient …
 ALIKE = 3.0  # … if their gaps per distance agree within this factor
 CLEAR = 100.0  # … and are so many times the noise
+JUMP_SPREAD = 0.02  # gaps that agree to this fraction come from a jump
 
 
 class Sample(Protocol):
@@ -54,6 +57,14 @@ def measured_noise(new: Gap, earlier: Iterable[Gap], plausible: float) -> float:
         if g.distance >= SHORTER * new.distance and g.size <= STEADY * new.size
     ]
     return max(new.size, *steady) if steady else 0.0
+
+
+def drowned(gaps: Sequence[Gap]) -> bool:
+    """Whether gaps do not fall with the distance, nor agree as those of one jump do."""
+    return any(
+        measured_noise(b, [a], math.inf) > 0 and abs(a.size - b.size) > JUMP_SPREAD * b.size
+        for a, b in itertools.permutations(gaps, 2)
+    )
 
 
 def lost_digits(still: Iterable[Gap]) -> float:

@@ -9,6 +9,9 @@ H is the Riemannian Hessian (`stiefel.geometry.second_order`), whose Euclidean p
 ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇f‖, without units; four digits a step
 are enough.  Beneath the noise of f the ratio says nothing: there a step must make the gradient
 smaller.
+
+Steps that f refuses testify (`evidence`): f − m falls with the cube of the step, with its square if
+the Hessian is wrong, with the step itself if the gradient is, and not at all if f is noisy.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .evidence import Gap, contradicts, drowned, measured_noise
 from .line_search import MARGIN
 from .parameters import check_open_interval, check_positive
 from .problem import Local, Problem
@@ -29,7 +33,7 @@ Array = Any
 POOR, GOOD = 0.25, 0.75  # of the predicted decrease
 SHORTEST = 1e-3  # of a step that rounding allows: a trust region this small has failed
 BLIND_REJECTIONS = 3
-VISIBLE_REJECTIONS = 10
+MOST_DOUBTS = 12
 # A residual reduced further than this in one step is not worth its products, and beneath the
 # rounding of the gradient conjugate gradients find negative curvature that is not there.
 LEAST_FACTOR = 1e-4
@@ -45,6 +49,8 @@ class State(NamedTuple):
     k: int = 0  # steps accepted since the last rejection
     rejections: int = 0  # since the last accepted step
     restarted: bool = False  # the last step was rejected
+    doubts: tuple[Gap, ...] = ()  # of visible steps that f refused since it allowed one
+    noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
     blind: bool = False
     failure: Status | None = None
 
@@ -81,8 +87,10 @@ class TrustRegion:
         step = self._model_step(problem, s)
         x = problem.geometry.ray(s.x, step.W)(1.0)
         local, gradient = _evaluate(problem, x)
-        # Rounding of f added to both sides: ρ tends to 1 where neither decrease can be seen.
-        noise = MARGIN * problem.noise(s.local.f)
+        gap = _gap(step, s.local, local)
+        s = s._replace(noise=max(s.noise, self._measured(problem, s, gap)))
+        # The noise of f added to both sides: ρ tends to 1 where neither decrease can be seen.
+        noise = MARGIN * max(s.noise, problem.noise(s.local.f))
         blind = step.decrease <= noise
         ratio = (
             (s.local.f - local.f + noise) / (step.decrease + noise) if local.finite else -math.inf
@@ -92,10 +100,21 @@ class TrustRegion:
         if not ratio > self.least_ratio and _halves_gradient(problem, s, local):
             ratio, blind = 0.5, True
         radius = self._radius(s.radius, step, ratio)
+        if s.doubts and blind and step.on_boundary and not s.noise:
+            # Refused until nothing can be seen: a gradient that got smaller there proves nothing.
+            failure = Status.ROUNDING_LIMIT if drowned(s.doubts) else Status.STEP_NOT_FOUND
+            return s._replace(failure=failure, restarted=True, blind=True)
         if not ratio > self.least_ratio:
-            return self._reject(problem, s, radius, blind)
+            return self._reject(problem, s, radius, blind, gap)
+        doubts = s.doubts if blind else ()
         length = math.sqrt(step.squared_length)
-        return State(x, local, gradient, radius, s.reference, length, s.k + 1, blind=blind)
+        new = State(x, local, gradient, radius, s.reference, length, s.k + 1, blind=blind)
+        return new._replace(doubts=doubts, noise=s.noise)
+
+    def _measured(self, problem: Problem, s: State, gap: Gap | None) -> float:
+        if gap is None or gap.size <= problem.noise(s.local.f):
+            return 0.0
+        return measured_noise(gap, s.doubts, problem.plausible_noise(s.local.f))
 
     def _radius(self, radius: float, step: Step, ratio: float) -> float:
         if not ratio >= POOR:
@@ -104,16 +123,27 @@ class TrustRegion:
             return 2.0 * radius
         return radius
 
-    def _reject(self, problem: Problem, s: State, radius: float, blind: bool) -> State:
-        rejections = s.rejections + 1
-        failure = None
-        tiny = radius * s.local.norm < SHORTEST * problem.noise(s.local.f)
-        if tiny or (blind and rejections >= BLIND_REJECTIONS):
-            # Ten rejections, a radius 10⁶ times shorter: most of them were well visible.
-            visible = rejections >= VISIBLE_REJECTIONS
-            failure = Status.STEP_NOT_FOUND if visible else Status.ROUNDING_LIMIT
+    def _reject(
+        self, problem: Problem, s: State, radius: float, blind: bool, gap: Gap | None
+    ) -> State:
+        rejections, failure, doubts = s.rejections + 1, None, s.doubts
+        noise = max(s.noise, problem.noise(s.local.f))
+        if gap is not None and gap.size > noise:
+            doubts = (*doubts, gap)[-MOST_DOUBTS:]
+        tiny = radius * s.local.norm < SHORTEST * noise
+        if contradicts(list(doubts), noise):
+            failure = Status.STEP_NOT_FOUND
+        elif tiny or (blind and rejections >= BLIND_REJECTIONS):
+            limit = drowned(doubts) or self._is_limited(problem, s, noise)
+            failure = Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND
         kept = s._replace(radius=radius, k=0, rejections=rejections, restarted=True)
-        return kept._replace(blind=blind, failure=failure)
+        return kept._replace(blind=blind, doubts=doubts, failure=failure)
+
+    def _is_limited(self, problem: Problem, s: State, noise: float) -> bool:
+        """Whether rounding explains that no step was found: of f, or of a gradient this small."""
+        size = max(s.reference, math.sqrt(problem.geometry.dot(s.gradient, s.gradient)))
+        unreadable = SHORTEST * self.initial_radius * s.local.norm <= noise
+        return unreadable or s.local.norm <= math.sqrt(problem.eps) * size
 
     def _model_step(self, problem: Problem, s: State) -> Step:
         relative = s.local.norm / s.reference if s.reference else 1.0
@@ -141,6 +171,13 @@ def _evaluate(problem: Problem, x: Array) -> tuple[Local, Array]:
     local = problem.assemble(x, f, geometry.project(x, gradient), aux)
     # A copy: the user's function may write its next gradient into the same array.
     return local, geometry.combine(1.0, gradient, 0.0, gradient)
+
+
+def _gap(step: Step, old: Local, new: Local) -> Gap | None:
+    """How far f and its model disagree at the end of a step."""
+    if not new.finite:
+        return None
+    return Gap(math.sqrt(step.squared_length), abs(new.f - old.f + step.decrease))
 
 
 def _halves_gradient(problem: Problem, s: State, local: Local) -> bool:
