@@ -178,6 +178,35 @@ def test_the_history_shows_the_defect():
     assert 0 < result.history["defect"].max() < 1e-13
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(40, 1), (300, 100), (500, 500), (700, 500)], ids=str)
+def test_random_and_nearest_points_keep_the_promise(dtype, shape):
+    k = shape[1]
+    promise = 10 * np.finfo(dtype).eps * math.sqrt(k)
+    X = stiefel.random_point(*shape, seed=0, dtype=dtype)
+    scales = np.logspace(0, -2, k)
+    nearest = stiefel.nearest((X * scales + 0.1 * np.roll(X, 1, axis=0) * scales).astype(dtype))
+    manifold = stiefel.Stiefel()
+    for point in (X, nearest):
+        assert point.dtype == dtype
+        assert manifold.defect(point) <= promise
+        assert defect(point) <= promise  # measured in double precision
+
+
+@pytest.mark.parametrize("manifold", [stiefel.SpecialOrthogonal(), stiefel.Grassmann()], ids=str)
+def test_random_points_of_other_manifolds_keep_the_promise(manifold):
+    X = stiefel.random_point(300, 300, seed=0, manifold=manifold)
+    assert defect(X) <= 10 * np.finfo(float).eps * math.sqrt(300)
+
+
+def test_random_points_of_a_generalised_constraint_keep_the_promise():
+    rng = np.random.default_rng(0)
+    R = rng.standard_normal((400, 400))
+    manifold = stiefel.Stiefel(B=np.eye(400) + R @ R.T / 400)
+    X = stiefel.nearest(rng.standard_normal((400, 200)), manifold=manifold)
+    assert manifold.defect(X) <= 10 * np.finfo(float).eps * math.sqrt(200)
+
+
 # -- buffers, threads ----------------------------------------------------------------------
 
 
