@@ -1,5 +1,6 @@
 """A run that is saved, stopped and resumed goes on bit for bit, or is refused with a sentence."""
 
+import errno
 import json
 import os
 import signal
@@ -415,18 +416,75 @@ def test_a_full_disk_leaves_the_run_going_and_the_last_file_whole(path, monkeypa
     assert_same_run(result, plain)
 
 
+def refuse(code):
+    """What the system does in a folder that is read-only, full or over quota; root included."""
+
+    def refused(*arguments, **options):
+        raise OSError(code, os.strerror(code))
+
+    return refused
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace"])
+def test_a_folder_that_refuses_leaves_the_run_going_and_the_last_file_whole(
+    call, code, path, monkeypatch
+):
+    f, x0 = problem()
+    plain = stiefel.minimize(f, x0, rtol=1e-8, maxiter=60)
+    stiefel.minimize(f, x0, rtol=1e-8, maxiter=30, checkpoint=path)
+    before = path.read_bytes()
+    place = {"open": (archive, "open"), "write": (np, "savez")}.get(call, (os, call))
+    monkeypatch.setattr(*place, refuse(code), raising=call != "open")
+    options = {"checkpoint": path, "resume": True, "checkpoint_interval": 0}
+    with pytest.warns(UserWarning, match="could not be written") as caught:
+        result = stiefel.minimize(f, x0, rtol=1e-8, maxiter=60, **options)
+    monkeypatch.undo()
+    assert [str(w.message).count(os.strerror(code)) for w in caught] == [1]  # told once
+    assert f"not written: {type(OSError(code, '')).__name__}" in result.message
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]  # nothing is left beside it
+    assert_same_run(result, plain)
+    # And the file is as good as it was: the run can be resumed from it.
+    assert_same_run(stiefel.minimize(f, x0, rtol=1e-8, maxiter=60, **options), plain)
+
+
+@pytest.mark.parametrize("name", ["/proc/run.npz", "/sys/run.npz"])
+def test_a_folder_in_which_nobody_may_write_leaves_the_run_going(name):
+    """Pseudo-folders of Linux, closed to root as well."""
+    if not Path(name).parent.is_dir():
+        pytest.skip(f"this system has no {Path(name).parent}")
+    f, x0 = problem()
+    with pytest.warns(UserWarning, match="could not be written") as caught:
+        result = stiefel.minimize(f, x0, rtol=1e-6, checkpoint=name)
+    assert len(caught) == 1
+    assert result.success
+    assert "not written" in result.message
+
+
 def test_a_read_only_folder_leaves_the_run_going(tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir()
     folder.chmod(0o555)
     if os.access(folder, os.W_OK):
-        pytest.skip("this user may write anywhere")
+        pytest.skip("this user may write anywhere; the two tests above serve every user")
     f, x0 = problem()
     with pytest.warns(UserWarning, match="could not be written"):
         result = stiefel.minimize(f, x0, rtol=1e-6, checkpoint=folder / "run.npz")
     assert result.success
     assert "not written" in result.message
     folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_path_below_a_file_is_an_error_before_anything_is_computed(tmp_path, resume):
+    (tmp_path / "file").write_text("not a folder")
+    calls = []
+    with pytest.raises(OSError, match="file"):
+        stiefel.minimize(
+            calls.append, problem()[1], checkpoint=tmp_path / "file" / "run.npz", resume=resume
+        )
+    assert not calls
 
 
 def test_a_path_that_cannot_be_opened_leaves_the_run_going(path, monkeypatch):

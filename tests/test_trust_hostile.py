@@ -207,6 +207,44 @@ def test_random_points_of_a_generalised_constraint_keep_the_promise():
     assert manifold.defect(X) <= 10 * np.finfo(float).eps * math.sqrt(200)
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_opposite_points_have_no_curve_between_them(library):
+    for seed in range(3):
+        X = stiefel.random_point(7, 2, seed=seed) if seed else np.eye(7, 2)
+        X = pytest.importorskip("torch").from_numpy(X) if library == "torch" else X
+        with pytest.raises(ValueError, match="singular"):
+            stiefel.interpolate(X, -X, 0.5)
+
+
+ABSURD = [
+    stiefel.AcceleratedGradient(initial_step=1e13),
+    stiefel.GradientDescent(initial_step=1e13),
+    stiefel.LBFGS(initial_length=1e13),
+    stiefel.ConjugateGradient(initial_length=1e13),
+    stiefel.TrustRegion(initial_radius=1e13),
+]
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("method", ABSURD, ids=lambda method: type(method).__name__)
+def test_first_steps_of_absurd_length_are_shortened(method, library):
+    """Their Cayley systems are singular in floating point, or lead to −X with the same f."""
+    D, X0 = np.arange(8.0)[:, None], np.eye(8, 2)
+    X0[:2] = 0
+    X0[[5, 6], [0, 1]] = math.sqrt(0.75)
+    X0[[0, 1], [0, 1]] = 0.5
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        D, X0 = torch.from_numpy(D), torch.from_numpy(X0)
+    functions = (
+        lambda X: ((X * D * X).sum(), 2 * D * X),
+        lambda X: (X.sum(), 0 * X + 1),
+    )
+    for fun in functions:
+        result = stiefel.minimize(fun, X0, jac=True, method=method, maxiter=500)
+        assert result.success
+
+
 # -- buffers, threads ----------------------------------------------------------------------
 
 

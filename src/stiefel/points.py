@@ -13,6 +13,8 @@ from .interop.arrays import describe, kernels_for
 
 Array = Any
 
+LOST = 1e-3  # a defect that no rounding explains
+
 
 def random_point(
     *shape: int,
@@ -63,4 +65,10 @@ def extrapolate(X: Array, Y: Array, tau: float, *, manifold: Any = None) -> Arra
             f"X is {describe(X)} and Y is {describe(Y)}; expected two points of the same shape "
             "and dtype"
         )
-    return manifold.extrapolate(X, Y, tau)
+    point = manifold.extrapolate(X, Y, tau)
+    if not manifold.defect(point) <= LOST:
+        raise ValueError(
+            "no Cayley curve leads from X to Y: I + XᴴY is singular, as for Y = −X; expected two "
+            "points that are closer to each other"
+        )
+    return feasible(manifold, point)

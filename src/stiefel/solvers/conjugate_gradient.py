@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from .parameters import check_choice, check_open_interval, check_positive
 from .problem import Local, Problem
 from .result import Status
-from .wolfe import Found, Lost, Start, Wolfe, step_failure
+from .wolfe import Found, Lost, Start, Wolfe
 
 Array = Any
 
@@ -155,7 +155,7 @@ class ConjugateGradient:
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: try the gradient, or give up."""
         if s.k == 0:
-            return s._replace(failure=step_failure(problem, s, self.initial_length))
+            return s._replace(failure=_why(problem, s, self.initial_length))
         D = _negative(problem, s.local.W)
         first = s.gamma * s.local.norm / math.sqrt(s.local.ray.squared_norm)
         return s._replace(D=D, slope=-s.local.slope, first=first, k=0, restarted=True)
@@ -163,3 +163,10 @@ class ConjugateGradient:
 
 def _negative(problem: Problem, W: Array) -> Array:
     return problem.geometry.combine(-1.0, W, 0.0, W)
+
+
+def _why(problem: Problem, s: State, length: float) -> Status:
+    """Why no step was found along −W: rounding hides it, or f contradicts its gradient."""
+    predicted = s.local.slope * length / max(s.local.norm, math.ulp(0.0))
+    limit = s.blind or predicted <= max(s.noise, problem.noise(s.local.f))
+    return Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND

@@ -7,6 +7,9 @@ With φ(t) = f(X(t)) and φ' from the gradient, two trials a and b disagree by
 the error of the trapezium.  It falls with the cube of |b − a| if φ is smooth and φ' its derivative,
 with |b − a| itself if φ' is not, and not at all if φ is noisy.  A φ that does not change at all has
 lost the digits in which it would: that is noise as well.
+
+Only short steps can tell: far along a Cayley curve X(t) turns towards a limit, often −X with the
+same f, while the slopes at its beginning go on promising.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ STEADY = 2.0  # … and the gap has not fallen by this factor: noise
 WITNESSES = 3  # so many trials, each SHORTER than the one before, accuse a gradient …
 ALIKE = 3.0  # … if their gaps per distance agree within this factor
 CLEAR = 100.0  # … and are so many times the noise
+LONGEST = 1.0  # of a step that testifies, ‖tW‖_g*: columns have length one
 JUMP_SPREAD = 0.02  # gaps that agree to this fraction come from a jump
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .evidence import Gap, contradicts, drowned, measured_noise
+from .evidence import LONGEST, Gap, contradicts, drowned, measured_noise
 from .line_search import MARGIN
 from .parameters import check_open_interval, check_positive
 from .problem import Local, Problem
@@ -128,7 +128,7 @@ class TrustRegion:
     ) -> State:
         rejections, failure, doubts = s.rejections + 1, None, s.doubts
         noise = max(s.noise, problem.noise(s.local.f))
-        if gap is not None and gap.size > noise:
+        if gap is not None and gap.size > noise and gap.distance <= LONGEST:
             doubts = (*doubts, gap)[-MOST_DOUBTS:]
         tiny = radius * s.local.norm < SHORTEST * noise
         if contradicts(list(doubts), noise):

@@ -14,9 +14,8 @@ nothing), safeguarded by bisection; a trial that is not finite shortens the step
 trial evaluates value and gradient together: the first one is nearly always accepted, and its
 gradient is the next iteration's.
 
-Values and derivatives of the trials are compared (`evidence`).  Noise that they show is remembered,
-and the bracket is made again from all trials: those refused for their values may be good.  Values
-that contradict the derivatives end the search.
+Values and derivatives of the trials are compared (`evidence`).  When they show noise, the bracket
+is made again from all trials; when they contradict each other, the search ends.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .evidence import Gap, contradicts, gap, lost_digits, measured_noise
+from .evidence import CLEAR, LONGEST, Gap, contradicts, gap, lost_digits, measured_noise
 from .line_search import MARGIN
 from .problem import Local, Problem
-from .result import Status
 
 Array = Any
 
@@ -106,13 +104,6 @@ class Wolfe:
         return search.found(search.low) if fell else Lost(search.measured)
 
 
-def step_failure(problem: Problem, s: Any, length: float) -> Status:
-    """Why no step was found along −W: rounding hides it, or f contradicts its gradient."""
-    predicted = s.local.slope * length / max(s.local.norm, math.ulp(0.0))
-    limit = s.blind or predicted <= max(s.noise, problem.noise(s.local.f))
-    return Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND
-
-
 class _Search:
     """Trials along one curve and the bracket they make."""
 
@@ -133,11 +124,10 @@ class _Search:
     def at(self, t: float) -> Trial:
         X = self.start.ray(t)
         local, aux = self.problem.local_and_aux(X)
+        trial = Trial(t, math.nan, math.nan)
         if local.finite:
             slope = self.problem.geometry.pair(X, local.G, self.start.ray.velocity(t))
             trial = Trial(t, local.f, slope, X, local, aux)
-        else:
-            trial = Trial(t, math.nan, math.nan)
         if trial.finite:
             self._compare(trial)
         self.trials.append(trial)
@@ -152,7 +142,7 @@ class _Search:
 
     def hopeless(self, trial: Trial) -> bool:
         """Whether no shorter step will do either, because f does not fall as its slope says."""
-        if not (trial.finite and trial.slope < 0 and self.too_high(trial)):
+        if not (self._is_short(trial) and trial.slope < 0 and self.too_high(trial)):
             return False
         self.doubts.append(gap(self.trials[0], trial))
         return contradicts(self.doubts, self.noise)
@@ -162,25 +152,31 @@ class _Search:
         f, slope = self.start.f, self.start.slope
         if not (trial.finite and c2 * slope <= trial.slope <= -c2 * slope):
             return False
-        # Of a quadratic, φ'(t) ≤ −(1 − 2c₁)φ'(0) is the first condition; c₂ nearly implies it.
-        approximate = trial.f <= f + self.noise and trial.slope <= (2.0 * c1 - 1.0) * slope
-        return approximate or trial.f <= f + c1 * trial.t * slope
+        if trial.f <= f + c1 * trial.t * slope:
+            return True
+        # Not where a decrease must show: slopes vanish at the far end of the curve as well.
+        hidden = trial.f <= f + self.noise and -trial.t * slope <= CLEAR * self.noise
+        return hidden and trial.slope <= (2.0 * c1 - 1.0) * slope
 
     def too_high(self, trial: Trial) -> bool:
         armijo = self.start.f + self.rule.sufficient_decrease * trial.t * self.start.slope
         return trial.f > armijo + self.noise
+
+    def _is_short(self, trial: Trial) -> bool:
+        return trial.finite and trial.t**2 * self.start.ray.squared_norm <= LONGEST**2
 
     def _is_beyond(self, trial: Trial) -> bool:
         return not trial.finite or trial.slope >= 0 or self.too_high(trial)
 
     def next(self) -> float:
         """The bracket that the trials make, and where to look in it."""
-        refused = (i for i, trial in enumerate(self.trials) if i and self._is_beyond(trial))
-        first = next(refused, len(self.trials))
-        self.low = self.trials[first - 1]
-        if first == len(self.trials):
-            return self.low.t * _clip(_growth(self.trials[-2], self.low), *EXPANSION)
-        return self._inside(self.low, self.trials[first])
+        trials = self.trials
+        refused = (i for i, trial in enumerate(trials) if i and self._is_beyond(trial))
+        first = next(refused, len(trials))
+        self.low = trials[first - 1]
+        if first == len(trials):
+            return self.low.t * _clip(_growth(trials[-2], self.low), *EXPANSION)
+        return self._inside(self.low, trials[first])
 
     def _inside(self, low: Trial, high: Trial) -> float:
         width = high.t - low.t
@@ -205,7 +201,7 @@ class _Search:
             new = gap(other, trial)
             noise = max(noise, measured_noise(new, self.gaps, plausible))
             self.gaps.append(new)
-        if trial.f == self.start.f:
+        if trial.f == self.start.f and self._is_short(trial):
             self.still.append(gap(self.trials[0], trial))
             noise = max(noise, lost_digits(self.still))
         if noise > self.noise:
