@@ -5,14 +5,39 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .specs import Run
+from . import checked
+from .specs import METHODS, SPECTRA, Run
 
 Record = dict[str, Any]
 TIMINGS = ("seconds", "cpu_seconds")  # what differs between two runs of the same spec
+
+
+RUN_FIELDS: dict[str, checked.Test] = {
+    "spectrum": checked.one_of(*SPECTRA),
+    "n": checked.positive_count,
+    "k": checked.positive_count,
+    "scale": checked.positive,
+    "method": checked.one_of(*METHODS),
+    "growth_threshold": checked.number,
+    "rtol": checked.number,
+    "maxiter": checked.count,
+    "seed": checked.count,
+    "start": checked.count,
+}
+FIELDS: dict[str, checked.Test] = {
+    "run": checked.mapping,
+    "condition_number": checked.positive,
+    "status": checked.text,
+    "iterations": checked.positive_count,
+    "function_evaluations": checked.count,
+    "gradient_evaluations": checked.count,
+    "restarts": checked.count,
+    "cpu_seconds": checked.number,
+}
 
 
 class RecordError(ValueError):
@@ -31,19 +56,35 @@ def load(path: Path) -> list[Record]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path} cannot be read: {error}") from None
+    return read_lines(path, text, _check)
+
+
+def read_lines(path: Path, text: str, check: Callable[[Any], None]) -> list[Record]:
+    """One record a line, each of which passes ``check``; a last line cut short is dropped."""
     records = []
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         try:
-            record = json.loads(line)
-            run_of(record)
-        except (ValueError, TypeError, KeyError, RecursionError):
+            record = json.loads(line, parse_constant=_refuse_constant)
+            check(record)
+        except (ValueError, RecursionError) as error:
             if not line.endswith("\n"):
                 break
+            why = " ".join(str(error).split())[:100]
             raise RecordError(
-                f"{path}, line {number} is not a record; delete the line, or choose another --out"
+                f"{path}, line {number} is not a record ({why}); delete the line, or choose "
+                "another --out"
             ) from None
         records.append(record)
     return records
+
+
+def _check(record: Any) -> None:
+    checked.check(record, FIELDS)
+    checked.check(record["run"], RUN_FIELDS, exactly=True)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def append(path: Path, record: Record) -> None:

@@ -19,6 +19,8 @@ ARTEFACTS = ("figure1", "figure2", "table1", "table2", "scale")
 
 FIGURE_METHODS = ("function-restart", "gradient-restart", "gradient-descent")
 TABLE_METHODS = ("function-restart", "lbfgs", "gradient-restart", "cg")
+METHODS = (*TABLE_METHODS, "gradient-descent")
+SPECTRA = ("linear", "squares")
 SCALES = tuple(round(1 + 0.1 * i, 1) for i in range(8))  # 1, 1.1, …, 1.7: one period of λ_d
 UNLUCKY = 1.176  # gives Table 1's problem the lattice that the printed ½ gives Table 2's
 ITERATION_LIMIT = 100_000  # tables
@@ -48,8 +50,7 @@ class Run:
     @property
     def order(self) -> tuple[Any, ...]:
         """Where the run belongs in a finished record."""
-        methods = (*TABLE_METHODS, "gradient-descent")
-        return (self.n, self.k, methods.index(self.method), self.scale, self.seed, self.start)
+        return (self.n, self.k, METHODS.index(self.method), self.scale, self.seed, self.start)
 
     @property
     def condition_number(self) -> float:

@@ -11,6 +11,7 @@ or evaluated, and no array is allocated that the file does not hold.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -161,8 +162,10 @@ def read(path: Path) -> tuple[dict[str, Any], list[Plain]]:
     try:
         with zipfile.ZipFile(path) as archive:
             parts = {info.filename: _member(archive, info) for info in archive.infolist()}
-    except OSError:
-        raise
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # which a seek to before the beginning gives
+            raise
+        raise ArchiveError("it is truncated or damaged") from None
     except ArchiveError:
         raise
     except Exception as error:  # zipfile and struct raise a dozen kinds for bytes that lie

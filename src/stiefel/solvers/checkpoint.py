@@ -28,6 +28,7 @@ from stiefel.interop.arrays import is_array, library, to_numpy
 
 from .history import DTYPE, History
 from .problem import Local
+from .saved_types import check_saved
 
 Array = Any
 
@@ -107,7 +108,10 @@ class Checkpoint:
             table = body["history"]
             if table.dtype != DTYPE:
                 raise archive.ArchiveError("its history has other columns")
+            check_saved(body)
             self._check_point(body["state"].x)
+            if not len(table):
+                raise archive.ArchiveError("its history is empty")
             body["state"] = _with_rays(body["state"], geometry)
             return Saved(**{**body, "history": History(table)})
         except (archive.ArchiveError, LookupError, TypeError, ValueError, AttributeError) as error:

@@ -15,7 +15,7 @@ from stiefel.interop.functions import EvaluationLimit
 
 from .checkpoint import Checkpoint, Saved
 from .history import History
-from .ledger import Ledger, Snapshot, SolverState
+from .ledger import COUNTERS, Ledger, Snapshot, SolverState
 from .problem import Problem
 from .result import Result, Status
 from .stopping import Reason, Rule
@@ -25,18 +25,6 @@ Array = Any
 PATIENCE = 100  # iterations without progress, plus half of those done, before giving up
 MAX_RESTORATIONS = 3
 HINTS = {Status.STEP_NOT_FOUND: " (stiefel.check_gradient tells whether the gradient is right)"}
-# What a checkpoint keeps of a run beside state and history.
-COUNTERS = (
-    "nit",
-    "restarts",
-    "restorations",
-    "initial_f",
-    "initial_norm",
-    "best",
-    "last_progress",
-    "reference_norm",
-    "reference_f",
-)
 
 
 class Solver(Protocol):

@@ -22,6 +22,18 @@ from .stopping import Progress, Reason
 Array = Any
 
 IMPROVEMENT = 0.9  # a gradient norm smaller by this factor is progress
+# What a checkpoint keeps of a run beside state and history.
+COUNTERS = (
+    "nit",
+    "restarts",
+    "restorations",
+    "initial_f",
+    "initial_norm",
+    "best",
+    "last_progress",
+    "reference_norm",
+    "reference_f",
+)
 WINDOW = 10  # iterations over which the relative decrease of f is measured
 
 

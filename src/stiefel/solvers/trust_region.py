@@ -49,10 +49,10 @@ class State(NamedTuple):
     k: int = 0  # steps accepted since the last rejection
     rejections: int = 0  # since the last accepted step
     restarted: bool = False  # the last step was rejected
-    doubts: tuple[Gap, ...] = ()  # of visible steps that f refused since it allowed one
-    noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
     blind: bool = False
     failure: Status | None = None
+    doubts: tuple[Gap, ...] = ()  # of visible steps that f refused since it allowed one
+    noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
 
 
 @dataclass(frozen=True)

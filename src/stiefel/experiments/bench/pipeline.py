@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stiefel.experiments.records import RecordError, append, set_aside
+from stiefel.experiments.records import RecordError, append, read_lines, set_aside
 
 from .environment import environment
 from .plan import Extent, plan
 from .pool import Pool
-from .runs import Record, Run, run_of
+from .runs import Record, Run, check, run_of
 
 Progress = Callable[[Record, int, int], None]  # the record made, runs done, runs in all
 
@@ -80,13 +79,10 @@ def load(path: Path) -> list[Record]:
     """The records of a file in their order; a last line that a crash cut short is dropped."""
     if not path.exists():
         return []
-    records = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
-        try:
-            record = json.loads(line)
-            records[run_of(record).key] = record  # a later run of the same replaces the earlier
-        except (ValueError, TypeError, KeyError):
-            if not line.endswith("\n"):
-                break
-            raise RecordError(f"{path}, line {number} is not a record; delete the line") from None
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path} cannot be read: {error}") from None
+    # A later run of the same replaces the earlier.
+    records = {run_of(record).key: record for record in read_lines(path, text, check)}
     return sorted(records.values(), key=lambda record: run_of(record).order)

@@ -8,11 +8,29 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from stiefel.experiments import checked
+
 from .meter import NORM_TOLERANCE, Meter, OutOfTime, Reached
 from .problems import PROBLEMS
 from .solvers import ALL
 
 Record = dict[str, Any]
+
+RUN_FIELDS: dict[str, checked.Test] = {
+    "problem": checked.one_of(*PROBLEMS),
+    "solver": checked.text,
+    "start": checked.count,
+    "limit": checked.number,
+}
+MEASURED = ("points", "values", "gradients", "hessian_products", "iterations", "cpu_seconds",
+            "function_seconds", "value", "relative_gradient", "feasibility")  # fmt: skip
+FIELDS: dict[str, checked.Test] = {
+    "run": checked.mapping,
+    "status": checked.text,
+    "message": checked.text,
+    **dict.fromkeys(MEASURED, checked.number_or_none),
+}
+OF_A_POINT = dict.fromkeys(("value", "relative_gradient", "feasibility"), checked.number)
 
 
 @dataclass(frozen=True)
@@ -44,11 +62,20 @@ def run_of(record: Record) -> Run:
     return Run(**record["run"])
 
 
+def check(record: Any) -> None:
+    """A ValueError that says what a line of a file lacks to be a record."""
+    checked.check(record, FIELDS)
+    checked.check(record["run"], RUN_FIELDS, exactly=True)
+    if record["status"] == "CONVERGED":
+        checked.check(record, OF_A_POINT)
+    about = record.get("environment") or {}
+    checked.check(about, {})
+    checked.check(about, {n: checked.mapping for n in ("versions", "machine") if n in about})
+
+
 def blank(run: Run, status: str, message: str) -> Record:
     """The record of a run that gave nothing."""
-    empty = ("points", "values", "gradients", "hessian_products", "iterations", "cpu_seconds",
-             "function_seconds", "value", "relative_gradient", "feasibility")  # fmt: skip
-    return {"run": asdict(run), "status": status, "message": message} | dict.fromkeys(empty)
+    return {"run": asdict(run), "status": status, "message": message} | dict.fromkeys(MEASURED)
 
 
 def warm_up(solver: str) -> None:
