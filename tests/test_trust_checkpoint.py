@@ -322,6 +322,24 @@ def test_flipped_bytes_are_refused_or_harmless(saved):
     assert expected.nit == 25
 
 
+def test_a_file_that_has_lost_bytes_in_the_middle_is_refused(saved):
+    """Found by fuzzing: the container then asks for bytes before the beginning."""
+    data = saved.read_bytes()
+    for start, stop in ((10, 200), (100, 5000), (len(data) // 2, len(data) // 2 + 64)):
+        saved.write_bytes(data[:start] + data[stop:])
+        with pytest.raises(CheckpointError, match="truncated or damaged"):
+            resume(saved)
+
+
+def test_a_disk_that_cannot_be_read_is_not_called_a_damaged_file(saved, monkeypatch):
+    def failing(*arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(archive, "_member", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        resume(saved)
+
+
 def rewrite(path, change):
     """The file with its header changed, and a checksum that fits: a forger's work."""
     header, arrays = archive.read(path)
@@ -333,6 +351,17 @@ def rewrite(path, change):
         archive.write(path, header, arrays)
     finally:
         archive.FORMAT = old
+
+
+def counters(header):
+    return header["body"]["dict"]["counters"]["dict"]
+
+
+def number_in(header, kind, value):
+    """Replace the first number of the state that has this type."""
+    parts = header["body"]["dict"]["state"]["is"]
+    place = next(i for i, part in enumerate(parts) if type(part) is kind)
+    parts[place] = value
 
 
 @pytest.mark.parametrize(
@@ -348,6 +377,19 @@ def rewrite(path, change):
         (lambda h: h["body"]["dict"]["state"].update(record="builtins.list"), "does not use"),
         (lambda h: h["body"]["dict"].update(state={"array": 10**6, "of": "numpy"}), "range"),
         (lambda h: h["body"]["dict"].update(state={"surprise": 1}), "unknown kind"),
+        # Found by fuzzing: errors in the middle of the run.
+        (lambda h: counters(h).pop("reference_norm"), "counters"),
+        (lambda h: counters(h).update(more=1), "counters"),
+        (lambda h: counters(h).update(nit="3"), "nit is '3'"),
+        (lambda h: counters(h).update(nit=-1), "nit is '-1'"),
+        (lambda h: counters(h).update(reference_f=None), "reference_f"),
+        (lambda h: counters(h).update(best=7), "best"),
+        (lambda h: h["body"]["dict"].update(scale=0.0), "scale"),
+        (lambda h: h["body"]["dict"].update(nfev=1.5), "nfev"),
+        (lambda h: h["body"]["dict"].update(state=3), "state"),
+        (lambda h: number_in(h, float, "x"), "is 'x'"),
+        (lambda h: number_in(h, int, "x"), "is 'x'"),
+        (lambda h: number_in(h, bool, "x"), "is 'x'"),
     ],
 )
 def test_forged_headers_are_refused(saved, change, sentence):

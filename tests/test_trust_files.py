@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from stiefel.interop import archive
 matrices = pytest.importorskip("stiefel.cli.matrices")
 output = pytest.importorskip("stiefel.cli.output")
 records = pytest.importorskip("stiefel.experiments.records")
+bench = pytest.importorskip("stiefel.experiments.bench.pipeline")
+DOCS = Path(__file__).parent.parent / "docs"
 
 FUZZ = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "120")),
@@ -102,6 +105,17 @@ def test_damaged_npz_files(tmp_path_factory, data):
     assert A is None or np.isfinite(A.data).all()
 
 
+def test_a_member_with_an_endless_header_is_not_unpacked(tmp_path, monkeypatch):
+    """NumPy reads as much header as a member announces, up to 4 GiB, before it looks at it."""
+    monkeypatch.setattr(matrices, "memory_limit", lambda: 100_000)
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("shape.npy", b"\x93NUMPY\2\0" + (10**6).to_bytes(4, "little") + b" " * 10**6)
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)  # no member is opened
+    with pytest.raises(output.Misuse, match="unpacks to"):
+        matrices.load_symmetric(path, 2)
+
+
 @FUZZ
 @given(st.binary(max_size=300))
 def test_any_bytes(tmp_path_factory, data):
@@ -112,8 +126,9 @@ def test_any_bytes(tmp_path_factory, data):
     path.write_bytes(data)
     with pytest.raises(archive.ArchiveError):
         archive.read(path)
-    with contextlib.suppress(records.RecordError):
-        records.load(path)
+    for read in (records.load, bench.load):
+        with contextlib.suppress(records.RecordError):
+            read(path)
 
 
 @FUZZ
@@ -131,19 +146,62 @@ def test_any_json(tmp_path_factory, document):
     """A record file and the body of a checkpoint, with any JSON in them."""
     path = tmp_path_factory.getbasetemp() / "records.jsonl"
     path.write_text(json.dumps(document) + "\n")
-    with pytest.raises(records.RecordError):
-        records.load(path)
+    for read in (records.load, bench.load):
+        with pytest.raises(records.RecordError):
+            read(path)
     decode = archive.Decoder([np.zeros(3)], [], {}, np.zeros(3))
     # Loading turns these into a refusal.
     with contextlib.suppress(archive.ArchiveError, LookupError, TypeError):
         decode(document)
 
 
-def test_deeply_nested_records_are_refused(tmp_path):
+LOADERS = {
+    "reproduce": (records.load, DOCS / "reproduction" / "table1.jsonl"),
+    "bench": (bench.load, DOCS / "benchmarks" / "bench.jsonl"),
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * 100_000 + b"\n", b"\xff\xfe\n", b"NaN\n", b"1" * 5000 + b"\n", b"{}\n", b"[]\n"],
+    ids=["nested", "not UTF-8", "NaN", "a huge number", "empty", "a list"],
+)
+def test_lines_that_are_no_records_are_refused(kind, text, tmp_path):
     path = tmp_path / "records.jsonl"
-    path.write_text("[" * 100_000 + "\n")
+    path.write_bytes(text)
     with pytest.raises(records.RecordError):
-        records.load(path)
+        LOADERS[kind][0](path)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_every_field_that_a_report_uses_is_checked(kind, tmp_path):
+    """Each field in turn missing, or of a wrong type, or absurd: refused, or as good as before."""
+    read, source = LOADERS[kind]
+    line = json.loads(source.read_text(encoding="utf-8").splitlines()[0])
+    path = tmp_path / "records.jsonl"
+    path.write_text(json.dumps(line) + "\n")
+    assert read(path) == [line]
+    refused, unused = 0, {"parameters", "versions", "machine", "seconds", "error", "feasibility",
+                          "relative_gradient", "environment", "iterations"}  # fmt: skip
+    for where, names in ((("run",), line["run"]), ((), line)):
+        for name in names:
+            for value in (..., "x", -1, [], {}, 10**400, True, 1e999):
+                record = json.loads(json.dumps(line))
+                part = record["run"] if where else record
+                part[name] = value
+                if value is ...:
+                    del part[name]
+                path.write_text(json.dumps(record) + "\n")
+                try:
+                    found = read(path)
+                except records.RecordError as error:
+                    refused += "line 1" in str(error)
+                else:
+                    assert sorted(found, key=lambda r: bench.run_of(r).order if kind == "bench"
+                                  else records.run_of(r).order)  # fmt: skip
+                    assert value is not ... or name in unused
+    assert refused > 60
 
 
 # -- processes -----------------------------------------------------------------------------

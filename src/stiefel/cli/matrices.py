@@ -99,12 +99,13 @@ def _load_npz(path: Path, k: int) -> Any:
         members = {info.filename: info for info in archive.infolist()}
         if "shape.npy" not in members:
             raise Misuse(f"{path} has no member 'shape'; write it with scipy.sparse.save_npz")
+        unpacked = sum(info.file_size for info in archive.infolist())
+        if unpacked > memory_limit():
+            raise Misuse(f"{path} unpacks to {unpacked:,} bytes; the limit is {memory_limit():,}")
         announced = 0
         for info in members.values():
             with archive.open(info) as file:
                 announced += _announced_bytes(file, info)
-        if announced > memory_limit():
-            raise Misuse(f"{path} unpacks to {announced:,} bytes; the limit is {memory_limit():,}")
         with archive.open("shape.npy") as file:
             shape = np.lib.format.read_array(file, allow_pickle=False)
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
