@@ -37,6 +37,11 @@ class Blocks:
         k = self._k(block)
         return k.call(moving.block_sum, block, k.asarray(weights, block))
 
+    def block_add(self, C: Array, block: Array, weights: np.ndarray[Any, Any]) -> Array:
+        """C + Σ weights_i block_i."""
+        k = self._k(block)
+        return k.call(moving.block_add, C, block, k.asarray(weights, block))
+
     def block_write(self, block: Array, i: int, C: Array) -> Array:
         """The block with C as its row i; in place where the library allows it."""
         return self._k(C).write_row(block, i, C)

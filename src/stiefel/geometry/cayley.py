@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from . import secant as secants
 from . import transport as moving
 from . import vector
 from .kernels import Array, Kernels
@@ -108,7 +109,7 @@ class Ray:
     def __init__(self, kernels: Kernels, X: Array, W: Array) -> None:
         self._kernels = kernels
         self._X, self._W = X, W
-        self._grams, self._squared_norm, self._squared_defect = kernels.call(_prepare, X, W)
+        self._grams, self._squared_norm, self._squared_defect = kernels.call(prepare, X, W)
 
     @property
     def squared_norm(self) -> float:
@@ -140,8 +141,15 @@ class Ray:
         """The cotangent V at X, carried isometrically to X(t)."""
         return self._kernels.call(moving.transport, self._X, self._W, self._grams, t, V)
 
+    def secant(self, t: float, old: Any, new: Any) -> secants.Secant:
+        """The secant pair of the step to X(t), from the gradients (.G, .turn) at both ends."""
+        if old.turn is None or new.turn is None:
+            return secants.plain(self, t, old, new)
+        ends = old.G, old.turn, new.G, new.turn
+        return self._kernels.call(secants.secant, self._X, self._W, self._grams, t, *ends)
 
-def _prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array, Array]:
+
+def prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array, Array]:
     if X.shape[-1] == 1:
         grams = Grams(*k.column_grams(X, W))
         a, b, c = grams

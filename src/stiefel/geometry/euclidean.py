@@ -13,6 +13,7 @@ from stiefel.interop.arrays import kernels_for
 from . import checks
 from .blocks import Blocks
 from .kernels import Array, Kernels
+from .secant import Lowered, Secant, plain
 
 
 class Line:
@@ -37,6 +38,9 @@ class Line:
     def carried(self, t: float) -> Array:
         return self._W
 
+    def secant(self, t: float, old: Any, new: Any) -> Secant:
+        return plain(self, t, old, new)
+
 
 @dataclass(frozen=True)
 class Euclidean(Blocks):
@@ -54,6 +58,10 @@ class Euclidean(Blocks):
 
     def project(self, X: Array, G: Array) -> Array:
         return 1.0 * G  # the user's function may write its next gradient into the same array
+
+    def gradient(self, X: Array, E: Array) -> Lowered:
+        G = self.project(X, E)
+        return Lowered(G, self.inner(X, G, G))
 
     def project_direction(self, X: Array, W: Array) -> Array:
         return W

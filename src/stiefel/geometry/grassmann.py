@@ -15,6 +15,7 @@ from . import cayley, second_order
 from . import metric as metrics
 from .kernels import Array, Kernels
 from .metric import CANONICAL, Metric
+from .secant import Lowered
 from .stiefel import Stiefel
 
 INVARIANCE_TOLERANCE = 1e-4  # of the gradient; gradients by differences are no better
@@ -27,6 +28,10 @@ class Grassmann(Stiefel):
     def project(self, X: Array, G: Array) -> Array:
         """The horizontal cotangent (I − XXᴴ)G; 4nk²."""
         return self._k(X).call(_project, X, G)
+
+    def gradient(self, X: Array, E: Array) -> Lowered:
+        G, square, turn = self._k(X).call(_gradient, X, E)
+        return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
 
     def project_direction(self, X: Array, W: Array) -> Array:
         return self._k(X).call(_project_direction, X, W)
@@ -90,6 +95,12 @@ def check_invariant_gradient(manifold: Any, X: Any, gradient: Any) -> None:
 
 def _project(k: Kernels, X: Array, G: Array) -> Array:
     return k.subtract(k.sharpen(G), X, k.pairing(X, G))
+
+
+def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array]:
+    m = k.pairing(X, E)
+    G = k.subtract(k.sharpen(E), X, m)
+    return G, k.dot(G, G), 0.0 * m
 
 
 def _project_direction(k: Kernels, X: Array, W: Array) -> Array:

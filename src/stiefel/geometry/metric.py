@@ -16,6 +16,7 @@ import math
 from typing import Any, NamedTuple
 
 from .kernels import Array, Kernels
+from .secant import Curvature
 
 
 class Metric(NamedTuple):
@@ -28,17 +29,6 @@ class Metric(NamedTuple):
 
 
 CANONICAL = Metric()
-
-
-class Curvature(NamedTuple):
-    """What one step s and the change y of the gradient along it say about second derivatives."""
-
-    SS: Array  # SᴴS of the normal part S of s
-    TT: Array  # TᴴT of the normal part T of y
-    normal_step: Array  # ‖S‖²
-    normal_change: Array  # ‖T‖²
-    turn_step: Array  # ‖A‖² of the rotation part of s
-    turn_change: Array  # ‖A‖² of the rotation part of y
 
 
 def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
@@ -77,15 +67,10 @@ def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
     return k.subtract(T, X, k.hermitian(m) + 0.5 * k.skew(m))
 
 
-def measure(k: Kernels, X: Array, s: Array, y: Array) -> Curvature:
-    """Curvature along a step; the normal parts are formed, not subtracted as Grams; 12nk²."""
-    a, b = k.reduce(k._product(X, k.weigh(s)), k._product(X, k.weigh(y)))
-    S, T = k.subtract(s, X, a), k.subtract(y, X, b)
-    SS, TT = k.reduce(k._product(S, k.weigh(S)), k._product(T, k.weigh(T)))
-    a, b = k.skew(a), k.skew(b)
-    return Curvature(
-        SS, TT, k.trace(SS), k.trace(TT), k.squared_frobenius(a), k.squared_frobenius(b)
-    )
+def squared_change(k: Kernels, seen: Curvature, metric: Metric) -> Array:
+    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D), without tall work."""
+    M = seen.TT if metric.horizontal else seen.TT + metric.omega * seen.BB
+    return k.trace(M) if metric.D is None else k.small_inner(metric.D, M)
 
 
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
@@ -139,9 +124,9 @@ class Learning:
     def _k(self, X: Array) -> Kernels:
         raise NotImplementedError
 
-    def measure(self, X: Array, s: Array, y: Array) -> Curvature:
-        """What a step s and the change y of the gradient along it say about curvature."""
-        return self._k(X).call(measure, X, s, y)
+    def squared_change(self, X: Array, seen: Curvature, metric: Metric) -> float:
+        """⟨y, φ(y)⟩ of the change y of the gradient along a step."""
+        return float(squared_change(self._k(X), seen, metric))
 
     def mean_metric(self, X: Array, P: Array, R: Array, largest_ratio: float) -> Array:
         return self._k(X).call(mean_metric, P, R, largest_ratio)
@@ -153,9 +138,9 @@ class Learning:
         """A k×k zero, for each matrix of a stack."""
         return 0.0 * self._k(X).gram(X, X)
 
-    def rotation(self, X: Array, W: Array) -> float:
-        """‖A‖_F of a cotangent N + XA."""
-        return math.sqrt(float(self._k(X).call(_rotation_part, X, W)))
+    def turning(self, X: Array, turn: Array) -> float:
+        """‖A‖_F of the rotation part A of a cotangent."""
+        return math.sqrt(float(self._k(X).squared_frobenius(turn)))
 
     def rows(self, X: Array) -> int:
         """n, on all ranks together."""
@@ -164,10 +149,6 @@ class Learning:
     def longest(self, T: Array) -> float:
         """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""
         return math.sqrt(float(self._k(T).call(_longest, T)))
-
-
-def _rotation_part(k: Kernels, X: Array, W: Array) -> Array:
-    return k.squared_frobenius(k.skew(k.gram(X, W)))
 
 
 def _longest(k: Kernels, T: Array) -> Array:

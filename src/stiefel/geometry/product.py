@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from .kernels import Array
+from .secant import Lowered, Secant
 
 Leaves = tuple[Array, ...]
 
@@ -37,8 +38,18 @@ class ProductRay:
     def velocity(self, t: float) -> Leaves:
         return tuple(ray.velocity(t) for ray in self._rays)
 
+    def secant(self, t: float, old: Any, new: Any) -> Secant:
+        ends = zip(self._rays, _ends(old), _ends(new), strict=True)
+        return Secant(*zip(*(ray.secant(t, a, b) for ray, a, b in ends), strict=True))
+
     def transport(self, t: float, V: Leaves) -> Leaves:
         return tuple(ray.transport(t, v) for ray, v in zip(self._rays, V, strict=True))
+
+
+def _ends(at: Any) -> list[Lowered]:
+    """The gradients of the leaves; norms are not asked for."""
+    turns = at.turn or (None,) * len(at.G)
+    return [Lowered(G, 0.0, turn) for G, turn in zip(at.G, turns, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,10 @@ class Product:
 
     def project(self, X: Leaves, G: Leaves) -> Leaves:
         return self._map("project", X, G)
+
+    def gradient(self, X: Leaves, E: Leaves) -> Lowered:
+        G, squares, turns = zip(*self._map("gradient", X, E), strict=True)
+        return Lowered(G, math.fsum(squares), turns)
 
     def project_direction(self, X: Leaves, W: Leaves) -> Leaves:
         return self._map("project_direction", X, W)
@@ -78,6 +93,10 @@ class Product:
 
     def block_sum(self, block: Leaves, weights: Any) -> Leaves:
         return tuple(m.block_sum(b, weights) for m, b in zip(self.factors, block, strict=True))
+
+    def block_add(self, C: Leaves, block: Leaves, weights: Any) -> Leaves:
+        leaves = zip(self.factors, C, block, strict=True)
+        return tuple(m.block_add(c, b, weights) for m, c, b in leaves)
 
     def block_write(self, block: Leaves, i: int, C: Leaves) -> Leaves:
         return tuple(m.block_write(b, i, c) for m, b, c in zip(self.factors, block, C, strict=True))

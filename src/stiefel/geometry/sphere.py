@@ -11,6 +11,7 @@ import numpy as np
 
 from . import cayley, checks
 from .kernels import Array
+from .secant import Lowered, Secant, plain
 from .stiefel import Stiefel
 
 
@@ -54,6 +55,12 @@ class Sphere(Stiefel):
     restore = _on_columns(Stiefel.restore)
     nearest = _on_columns(Stiefel.nearest)
     dimension = _on_columns(Stiefel.dimension)
+
+    def gradient(self, X: Array, E: Array) -> Lowered:
+        if _has_columns(X):
+            return super().gradient(X, E)
+        lowered = super().gradient(X[..., None], E[..., None])
+        return lowered._replace(G=lowered.G[..., 0])
 
     def ray(self, X: Array, W: Array) -> Any:
         if _has_columns(X):
@@ -113,3 +120,6 @@ class _VectorRay:
 
     def transport(self, t: float, V: Array) -> Array:
         return self._ray.transport(t, V[..., None])[..., 0]
+
+    def secant(self, t: float, old: Any, new: Any) -> Secant:
+        return plain(self, t, old, new)

@@ -22,6 +22,7 @@ from .blocks import Blocks
 from .geodesic import geodesic_point
 from .kernels import Array, Kernels
 from .metric import CANONICAL, Learning, Metric
+from .secant import Lowered
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Stiefel(Blocks, Learning):
     def project(self, X: Array, G: Array) -> Array:
         """The cotangent at X that acts on tangents as the Euclidean gradient G; 4nk²."""
         return self._k(X).call(_project, X, G)
+
+    def gradient(self, X: Array, E: Array) -> Lowered:
+        """`project` with the norm of its result, and with XᴴG where there are several columns."""
+        G, square, turn = self._k(X).call(_gradient, X, E)
+        return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
 
     def project_direction(self, X: Array, W: Array) -> Array:
         """The cotangent nearest to an n×k direction W of the space of points; 4nk²."""
@@ -210,6 +216,13 @@ class Stiefel(Blocks, Learning):
 def _project(k: Kernels, X: Array, G: Array) -> Array:
     """M⁻¹G − X herm(XᴴG): after Section 2.1, the orthogonal projection onto (T_X)*."""
     return k.subtract(k.sharpen(G), X, k.hermitian(k.pairing(X, G)))
+
+
+def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array]:
+    """G, ‖G‖²_g* and XᴴG = skew(XᴴE), which has no more rounding than G itself."""
+    m = k.pairing(X, E)
+    G, turn = k.subtract(k.sharpen(E), X, k.hermitian(m)), k.skew(m)
+    return G, k.dot(G, G) + k.squared_frobenius(turn), turn
 
 
 def _project_direction(k: Kernels, X: Array, W: Array) -> Array:

@@ -27,12 +27,12 @@ def velocity(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float) -> Ar
         return k.axpby(P, X, Q, W)
     size = a.shape[-1]
     bH = k.adjoint(b)
-    left = _left(k, grams, h)
-    S = k.solve(left, k.block([[a], [-h * bH]]))
+    matrix = system(k, grams, h)
+    S = k.solve(matrix, k.block([[a], [-h * bH]]))
     up, low = S[..., :size, :], S[..., size:, :]
-    # left' S' = r' − (d left/dt) S
+    # M S' = r' − (dM/dt) S
     right = k.block([[0.5 * (b @ up)], [-0.5 * bH - h * (c @ up) - 0.5 * (bH @ low)]])
-    dS = k.solve(left, right)
+    dS = k.solve(matrix, right)
     return k.combine(X, 2.0 * dS[..., size:, :], W, up + t * dS[..., :size, :])
 
 
@@ -48,7 +48,7 @@ def transport(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float, V: A
         return V + k.axpby(2.0 * low, X, t * up, W)
     size, MV = a.shape[-1], k.weigh(V)
     XV, WV = k.reduce(k._product(X, MV), k._product(W, MV))
-    S = k.solve(_left(k, grams, h), k.block([[XV], [-h * WV]]))
+    S = k.solve(system(k, grams, h), k.block([[XV], [-h * WV]]))
     return V + k.combine(X, 2.0 * S[..., size:, :], W, t * S[..., :size, :])
 
 
@@ -62,7 +62,7 @@ def carried(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float) -> Arr
         return transport(k, X, W, grams, t, k.axpby(b, X, 1.0, W))
     h, size = 0.5 * t, X.shape[-1]
     bH = k.adjoint(b)
-    S = k.solve(_left(k, grams, h), k.block([[b + a @ b], [-h * (c + bH @ b)]]))
+    S = k.solve(system(k, grams, h), k.block([[b + a @ b], [-h * (c + bH @ b)]]))
     one = k.eye(a)
     return k.combine(X, 2.0 * S[..., size:, :] + b, W, one + t * S[..., :size, :])
 
@@ -76,7 +76,7 @@ def longest(k: Kernels, X: Array, grams: Any) -> Array:
     return k.xp.max(k.real(k.xp.linalg.trace(c)) + 3.0 * squares)
 
 
-def _left(k: Kernels, grams: Any, h: Array | float) -> Array:
+def system(k: Kernels, grams: Any, h: Array | float) -> Array:
     """I − ZᴴU of eq. (R1)."""
     a, b, c = grams
     one = k.eye(a)
@@ -103,6 +103,11 @@ def block_dot(k: Kernels, block: Array, C: Array) -> Array:
     rows = k.xp.reshape(block, (block.shape[0], -1))
     column = k.xp.reshape(k.conj(k.weigh(C)), (-1,))
     return k.reduce(k.real(rows @ column))[0]
+
+
+def block_add(k: Kernels, C: Array, block: Array, weights: Array) -> Array:
+    """C + Σ weights_i block_i: one product, 2mnk."""
+    return C + block_sum(k, block, weights)
 
 
 def block_sum(k: Kernels, block: Array, weights: Array) -> Array:

@@ -100,11 +100,11 @@ class CountedObjective:
         return self._last[1]
 
     def projected(
-        self, geometry: Any, X: Any, value: float | None = None
+        self, project: Callable[[Any, Any], Any], X: Any, value: float | None = None
     ) -> tuple[float, Any, Any]:
-        """(f, gradient as a cotangent, aux) at X."""
+        """(f, project(X, Euclidean gradient), aux) at X."""
         f, gradient, aux = self.value_and_gradient(X, value)
-        return f, geometry.project(X, gradient), aux
+        return f, project(X, gradient), aux
 
     # -- the calls of the user's functions; scaled and checked ------------------------------
 

@@ -37,6 +37,8 @@ _GESV = {
 
 
 class NumpyKernels(Kernels):
+    packs = True  # rays of small matrices in one buffer; see `numpy_packed`
+
     def __init__(self) -> None:
         super().__init__(np)
         self._eyes: dict[tuple[int, Any], Array] = {}
@@ -62,6 +64,8 @@ class NumpyKernels(Kernels):
         return self._eyes[key]
 
     def trace(self, A: Array) -> Array:
+        if A.ndim == 2:  # five times faster than the general way
+            return A.trace().real
         return np.trace(A, axis1=-2, axis2=-1).real.sum()
 
     def _dot(self, A: Array, B: Array) -> Array:
@@ -72,10 +76,10 @@ class NumpyKernels(Kernels):
 
     def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
         out = X @ P
-        return _add_product(out, 1.0, U, Q)
+        return add_product(out, 1.0, U, Q)
 
     def subtract(self, G: Array, X: Array, S: Array) -> Array:
-        return _add_product(np.array(G, order="C"), -1.0, X, S)
+        return add_product(np.array(G, order="C"), -1.0, X, S)
 
     def block(self, rows: Any) -> Array:
         # Column-major, as LAPACK wants it; np.block and concatenate cost three times as much.
@@ -162,7 +166,7 @@ def _checked(lu: Array, pivots: Array, solution: Array, info: int) -> Array:
     return solution if info == 0 else np.full_like(solution, np.nan)
 
 
-def _add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:
+def add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:
     """out + alpha X S, in place: a row-major out is a column-major outᵀ, which BLAS updates."""
     gemm = _GEMM.get(out.dtype) if out.size else None  # BLAS refuses a rank without rows
     if out.ndim != 2 or gemm is None or not out.flags.c_contiguous or not X.flags.c_contiguous:

@@ -13,11 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.geometry import cayley, transport
+from stiefel.geometry import cayley, secant, transport
 from stiefel.geometry.kernels import Array, Kernels
+
+from .numpy_kernels import add_product
+from .numpy_packed import CLEAN, LARGEST, PackedGrams, pack
+
+
+def prepare(k: Kernels, X: Array, W: Array) -> tuple[cayley.Grams, Array, Array]:
+    small = X.ndim == 2 and X.shape[1] > 1 and X.size <= LARGEST
+    if not (small and k._weigh is None and k.packs):  # type: ignore[attr-defined]
+        return cayley.prepare(k, X, W)
+    grams = pack(X, W)
+    gap = grams.XX - k.eye(grams.XX)
+    defect = k.squared_frobenius(gap)
+    grams.packed.clean = defect <= X.shape[1] * (CLEAN * np.finfo(X.dtype).eps) ** 2
+    return grams, cayley.squared_norm(k, grams), defect
 
 
 def point(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float) -> Array:
+    if isinstance(grams, PackedGrams):
+        return grams.packed.point(t)
     if X.ndim != 2 or X.shape[1] == 1:
         return cayley.point(k, X, W, grams, t)
     S = _cayley_solution(k, *grams, t)
@@ -70,10 +86,63 @@ def transported(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float, V
     return k.subtract(k.subtract(V, X, -P), W, -Q)
 
 
+def secant_pair(
+    k: Kernels,
+    X: Array,
+    W: Array,
+    grams: cayley.Grams,
+    t: float,
+    G: Array,
+    turn: Array,
+    G_new: Array,
+    turn_new: Array,
+) -> secant.Secant:
+    if X.ndim != 2:
+        return secant.secant(k, X, W, grams, t, G, turn, G_new, turn_new)
+    a, b, c = grams
+    size = a.shape[0]
+    if isinstance(grams, PackedGrams):
+        packed = grams.packed
+        moved = packed.secant(t, k.adjoint(packed.Z) @ G)
+        s, y = moved[:, :size].copy(), G_new - G
+        y -= moved[:, size:]
+        return secant.Secant(s, y, secant.curvature(k, grams, t, k.gram(y, y), turn_new - turn))
+    right = np.empty((2 * size, 2 * size), a.dtype, order="F")
+    np.add(b, a @ b, out=right[:size, :size])
+    right[:size, size:] = turn
+    np.multiply(c + k.adjoint(b) @ b, -0.5 * t, out=right[size:, :size])
+    np.multiply(k.gram(W, G), -0.5 * t, out=right[size:, size:])
+    P, Q = _move(k, _left(k, a, b, c, t), right, t)
+    p, q = t * (P[:, :size] + b), t * Q[:, :size]
+    q.ravel()[:: size + 1] += t
+    s = k.combine(X, p, W, q)
+    y = np.subtract(G_new, G, order="C")
+    y = add_product(add_product(y, -1.0, X, P[:, size:]), -1.0, W, Q[:, size:])
+    return secant.Secant(s, y, secant.curvature(k, grams, t, k.gram(y, y), turn_new - turn))
+
+
+def longest(k: Kernels, X: Array, grams: cayley.Grams) -> Array:
+    if X.ndim != 2 or X.shape[1] == 1:
+        return transport.longest(k, X, grams)
+    return k.trace(grams.WW) + 3.0 * k.squared_frobenius(grams.XW)
+
+
+def block_dot(k: Kernels, block: Array, C: Array) -> Array:
+    if k.is_complex(C):
+        return transport.block_dot(k, block, C)
+    return k.reduce(block.reshape(len(block), -1) @ k.weigh(C).reshape(-1))[0]
+
+
+def block_add(k: Kernels, C: Array, block: Array, weights: Array) -> Array:
+    out = (weights @ block.reshape(len(block), -1)).reshape(C.shape)
+    out += C
+    return out
+
+
 def _move(k: Kernels, left: Array, right: Array, t: float) -> tuple[Array, Array]:
     """2S₂ and tS₁ of S = left⁻¹ right, row-major."""
     S = k.solve_in_place(left, right)  # type: ignore[attr-defined]
-    size = S.shape[1]
+    size = len(S) // 2
     return np.multiply(S[size:], 2.0, order="C"), np.multiply(S[:size], t, order="C")
 
 
@@ -126,8 +195,13 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
 
 
 TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
+    cayley.prepare: prepare,
     cayley.point: point,
     cayley.extrapolate: extrapolate,
     transport.carried: carried,
     transport.transport: transported,
+    transport.longest: longest,
+    transport.block_dot: block_dot,
+    transport.block_add: block_add,
+    secant.secant: secant_pair,
 }

@@ -151,10 +151,10 @@ class _ClosureObjective:
         return f, G, None
 
     def projected(
-        self, geometry: Any, X: tuple[Tensor, ...], value: float | None = None
+        self, project: Callable[..., Any], X: tuple[Tensor, ...], value: float | None = None
     ) -> tuple[float, Any, None]:
         f, gradient, _ = self.value_and_gradient(X)
-        return f, geometry.project(X, gradient), None
+        return f, project(X, gradient), None
 
     def aux(self, X: tuple[Tensor, ...]) -> None:
         """A closure returns nothing for a preconditioner."""

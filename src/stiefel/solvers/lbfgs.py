@@ -6,10 +6,7 @@
 H_t takes cotangents to tangents, so that pairs (s, y) live in dual spaces and their pairing is the
 plain inner product.  Q is the isometric transport of the ray itself, so that the secant equation
 is the one of the curve that was walked; older pairs are left as they are and only the final
-direction is projected.  The pairs stand in two tall blocks S and Y, oldest first; with
-U = triu(SᵀY) the two-loop recursion is four products with a block and two small solves:
-
-    a = U⁻¹ Sᵀg,   q = g − Y a,   r = γ φ(q),   c = U⁻ᵀ(diag(U) a − Yᵀr),   H g = r + S c.
+direction is projected; how they are kept and applied is told in `pairs`.
 
 H₀ = γφ with γ = ⟨s, y⟩/⟨y, φ(y)⟩ and φ the preconditioner, or the learned metric.  The first step
 has a given length, so that nothing depends on the scale of f.  Cost: 8mnk + 40nk² an iteration.
@@ -22,9 +19,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
-from scipy.linalg.lapack import dtrtrs
-
 from .metric import (
     Learned,
     LearnedMetric,
@@ -32,8 +26,10 @@ from .metric import (
     metric_of,
     parts_of,
     raised,
+    squared_change,
     still_invariant,
 )
+from .pairs import Pairs, apply_inverse, no_pairs, remember
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Gradient, Local, Problem
 from .result import Status
@@ -44,24 +40,6 @@ Array = Any
 LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations …
 FEW = 3  # … and so many pairs must do
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
-
-
-class Pairs(NamedTuple):
-    """Rows low:high of two append-only blocks; a row once written is never changed.
-
-    States that came before stay valid, and rows move only when the blocks are full.
-    """
-
-    S: Array
-    Y: Array
-    U: np.ndarray[Any, Any]  # ⟨s_i, y_j⟩ for i ≤ j
-    most: int  # pairs that are kept
-    low: int = 0
-    high: int = 0
-
-    @property
-    def held(self) -> int:
-        return self.high - self.low
 
 
 class State(NamedTuple):
@@ -110,16 +88,11 @@ class LBFGS:
     def init(self, problem: Problem, x: Array) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
-        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
-        most = min(self.memory, FEW) if large else self.memory
-        rows = most + 1 if large else 2 * most
-        blocks = geometry.block(x, rows), geometry.block(x, rows)
-        pairs = Pairs(*blocks, np.zeros((rows, rows)), most)
+        pairs = no_pairs(geometry, x, self._memory(x))
         return self._aimed(problem, x, at, pairs, learned, 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
-        ray, slope = s.local.ray, s.local.slope
-        taken = self._search(problem, s.local.f, slope, ray, ray.longest, s.noise)
+        taken = self._search(problem, s.local, s.noise)
         if taken is None:
             return self._recover(problem, s)
         return self._arrive(problem, s, taken)
@@ -128,47 +101,26 @@ class LBFGS:
     def _search(self) -> SecantSearch:
         return SecantSearch(self.sufficient_decrease, self.curvature, self.longest)
 
+    def _memory(self, x: Array) -> int:
+        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
+        return min(self.memory, FEW) if large else self.memory
+
     def _arrive(self, problem: Problem, s: State, taken: Step) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
-        geometry, x, at = problem.geometry, taken.X, taken.gradient
-        pairs, gamma, learned = s.pairs, s.gamma, s.learned
-        step = geometry.scale(taken.t, taken.moved)
-        old = s.local.ray.transport(taken.t, s.local.G)
-        change = geometry.combine(1.0, at.G, -1.0, old)
-        learned, kept = still_invariant(geometry, x, at, learned)
+        geometry, x, at, pair = problem.geometry, taken.X, taken.gradient, taken.pair
+        pairs, gamma = s.pairs, s.gamma
+        learned, kept = still_invariant(geometry, x, at, s.learned)
         if not kept:
-            pairs = pairs._replace(low=pairs.high)
+            pairs = pairs.forgotten()
         if self.metric is not None and problem.precond is None:
-            learned = self.metric.observe(geometry, x, step, change, learned)
-        sy, ss, yy = (
-            geometry.dot(step, change),
-            geometry.dot(step, step),
-            geometry.dot(change, change),
-        )
-        if sy > self.caution * math.sqrt(ss * yy):
-            pairs = self._remember(geometry, pairs, step, change)
-            gamma = sy / geometry.dot(change, raised(problem, x, change, learned, at.aux))
+            learned = self.metric.observe(geometry, x, pair, learned)
+        sy = geometry.dot(pair.s, pair.y)
+        sizes = geometry.dot(pair.s, pair.s) * geometry.dot(pair.y, pair.y)
+        if sy > self.caution * math.sqrt(sizes):
+            pairs = remember(geometry, pairs, self._memory(x), pair.s, pair.y)
+            gamma = sy / squared_change(problem, x, pair, learned, at.aux)
         new = self._aimed(problem, x, at, pairs, learned, gamma)
         return new._replace(noise=taken.noise, blind=not taken.readable)
-
-    def _remember(self, geometry: Any, pairs: Pairs, s: Array, y: Array) -> Pairs:
-        S, Y, U, most, low, high = pairs
-        rows = len(U)
-        if high == rows:
-            kept = slice(max(low, high - most + 1), high)
-            low, high = 0, kept.stop - kept.start
-            moved = geometry.block(s, rows), geometry.block(y, rows)
-            S, Y = (
-                geometry.block_fill(new, geometry.block_rows(b, kept))
-                for new, b in zip(moved, (S, Y), strict=True)
-            )
-            old, U = U[kept, kept], np.zeros_like(U)
-            U[:high, :high] = old
-        S, Y = geometry.block_write(S, high, s), geometry.block_write(Y, high, y)
-        high += 1
-        low = max(low, high - most)
-        U[low:high, high - 1] = geometry.block_dot(geometry.block_rows(S, slice(low, high)), y)
-        return Pairs(S, Y, U, most, low, high)
 
     def _aimed(
         self,
@@ -182,19 +134,19 @@ class LBFGS:
         """The state at x with its search direction; memory that does not descend is forgotten."""
         geometry, forgot = problem.geometry, False
         if at.norm == 0 or not at.finite:
-            local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G))
+            local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G), at.turn)
             return State(x, local, pairs, learned, gamma)
         T = self._direction(problem, x, at, pairs, learned, gamma)
         slope = geometry.dot(at.G, T)
         if not slope < -LEAST_COSINE * at.norm * math.sqrt(geometry.dot(T, T)):
-            pairs, forgot = pairs._replace(low=pairs.high), pairs.held > 0
+            pairs, forgot = pairs.forgotten(), pairs.held > 0
             T = self._direction(problem, x, at, pairs, learned, gamma)
             slope = geometry.dot(at.G, T)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
             slope = geometry.dot(at.G, T)
         D = geometry.cotangent_of(x, T, metric_of(geometry, learned))
-        local = Local(at.f, at.G, at.norm, D, slope, geometry.ray(x, D))
+        local = Local(at.f, at.G, at.norm, D, slope, geometry.ray(x, D), at.turn)
         return State(x, local, pairs, learned, gamma, pairs.held, forgot)
 
     def _direction(
@@ -206,21 +158,16 @@ class LBFGS:
         learned: tuple[Learned, ...],
         gamma: float,
     ) -> Array:
-        """−H ∇f, a direction that is tangent up to the parts of old pairs."""
-        geometry, g = problem.geometry, at.G
-        if pairs.held == 0:
-            r = raised(problem, x, g, learned, at.aux)
-            scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
-            return geometry.scale(-scale, r)
-        rows = slice(pairs.low, pairs.high)
-        S, Y = geometry.block_rows(pairs.S, rows), geometry.block_rows(pairs.Y, rows)
-        U = pairs.U[rows, rows]
-        a = dtrtrs(U, geometry.block_dot(S, g))[0]
-        q = geometry.combine(1.0, g, -1.0, geometry.block_sum(Y, a))
-        r = raised(problem, x, q, learned, at.aux)
-        right = np.diagonal(U) * a - gamma * geometry.block_dot(Y, r)
-        c = dtrtrs(U, right, trans=1)[0]
-        return geometry.combine(-gamma, r, -1.0, geometry.block_sum(S, c))
+        """−H ∇f."""
+
+        def phi(q: Array) -> Array:
+            return raised(problem, x, q, learned, at.aux)
+
+        if pairs.held:
+            return apply_inverse(problem.geometry, pairs, at.G, gamma, phi)
+        r = phi(at.G)
+        scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
+        return problem.geometry.scale(-scale, r)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
@@ -228,6 +175,6 @@ class LBFGS:
             limit = s.blind or abs(s.local.slope) <= problem.noise(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)
-        pairs = s.pairs._replace(low=s.pairs.high)
+        pairs = s.pairs.forgotten()
         new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma)
         return new._replace(restarted=True, noise=s.noise, blind=s.blind)

@@ -17,7 +17,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from .metric import Learned, LearnedMetric, first_scale, metric_of, raised, still_invariant
+from stiefel.geometry.secant import Secant
+
+from .metric import (
+    Learned,
+    LearnedMetric,
+    first_scale,
+    metric_of,
+    raised,
+    squared_change,
+    still_invariant,
+)
 from .parameters import check_open_interval, check_positive
 from .problem import Gradient, Local, Problem
 from .result import Status
@@ -78,15 +88,12 @@ class LeanAccelerated:
 
     def _searched(self, problem: Problem, s: State) -> State:
         """A plain step with sufficient decrease, after a restart."""
-        geometry, ray = problem.geometry, s.local.ray
-        taken = self._search(problem, s.local.f, s.local.slope, ray, ray.longest, s.noise)
+        taken = self._search(problem, s.local, s.noise)
         if taken is None:
             limit = s.blind or abs(s.local.slope) <= problem.noise(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at, x = taken.gradient, taken.X
-        step = geometry.scale(taken.t, taken.moved)
-        change = geometry.combine(1.0, at.G, -1.0, ray.transport(taken.t, s.local.G))
-        learned, L, _ = self._learn(problem, x, at, step, change, s.learned)
+        learned, L, _ = self._learn(problem, x, at, taken.pair, s.learned)
         L = max(L, s.L / taken.t if taken.t < 1.0 else self.relaxation * s.L)
         new = self._aimed(problem, x, at, x, L, learned, 1)
         return new._replace(noise=taken.noise, blind=not taken.readable)
@@ -101,10 +108,9 @@ class LeanAccelerated:
             return self._restart(problem, s, RISK * s.L, s.learned)
         D = geometry.lift(s.x, Y)
         ray = geometry.ray(s.x, D)
-        step = ray.carried(1.0)
-        start, end = geometry.inner(s.x, old.G, D), geometry.dot(at.G, step)
-        change = geometry.combine(1.0, at.G, -1.0, ray.transport(1.0, old.G))
-        learned, L, changed = self._learn(problem, Y, at, step, change, s.learned)
+        pair = ray.secant(1.0, old, at)
+        start, end = geometry.inner(s.x, old.G, D), geometry.dot(at.G, pair.s)
+        learned, L, changed = self._learn(problem, Y, at, pair, s.learned)
         L = max(L, self.relaxation * s.L)
         rise = at.f - old.f
         blind = abs(rise) <= max(s.noise, problem.noise(old.f))
@@ -118,7 +124,7 @@ class LeanAccelerated:
         return new._replace(noise=s.noise, blind=blind)
 
     def _restart(self, problem: Problem, s: State, L: float, learned: tuple[Learned, ...]) -> State:
-        at = Gradient(s.local.f, s.local.G, s.local.norm)
+        at = Gradient(s.local.f, s.local.G, s.local.norm, turn=s.local.turn)
         if problem.precond is not None:  # its aux is not kept
             at = problem.gradient(s.x)
         new = self._aimed(problem, s.x, at, s.x, L, learned, 0)
@@ -129,21 +135,19 @@ class LeanAccelerated:
         problem: Problem,
         x: Array,
         at: Gradient,
-        step: Array,
-        change: Array,
+        pair: Secant,
         old: tuple[Learned, ...],
     ) -> tuple[tuple[Learned, ...], float, bool]:
         """(what is known now, the curvature along the step, whether the metric changed)."""
         geometry = problem.geometry
         learned, same = still_invariant(geometry, x, at, old)
         if self.metric is not None and problem.precond is None:
-            learned = self.metric.observe(geometry, x, step, change, learned)
+            learned = self.metric.observe(geometry, x, pair, learned)
         same = same and all(_same(a, b) for a, b in zip(learned, old, strict=True))
-        sy = geometry.dot(step, change)
+        sy = geometry.dot(pair.s, pair.y)
         if not sy > 0:
             return learned, 0.0, not same
-        yHy = geometry.dot(change, raised(problem, x, change, learned, at.aux))
-        return learned, yHy / sy, not same
+        return learned, squared_change(problem, x, pair, learned, at.aux) / sy, not same
 
     def _aimed(
         self,
@@ -160,12 +164,12 @@ class LeanAccelerated:
         T = raised(problem, x, at.G, learned, at.aux)
         square = geometry.dot(at.G, T)
         if not (square > 0 and math.isfinite(square)):
-            local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G))
+            local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G), at.turn)
             return State(x, local, Z, L, learned, k)
         gamma = 1.0 / L if L > 0 else first_scale(problem, x, T, self.initial_length, self.longest)
         T = geometry.scale(-gamma, T)
         D = geometry.cotangent_of(x, T, metric_of(geometry, learned))
-        local = Local(at.f, at.G, at.norm, D, -gamma * square, geometry.ray(x, D))
+        local = Local(at.f, at.G, at.norm, D, -gamma * square, geometry.ray(x, D), at.turn)
         return State(x, local, Z, 1.0 / gamma, learned, k, gamma)
 
 

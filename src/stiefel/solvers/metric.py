@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stiefel.geometry.metric import CANONICAL, Metric
+from stiefel.geometry.secant import Secant
 
 from .problem import Gradient, Problem
 
@@ -59,29 +60,29 @@ class LearnedMetric:
             Learned(CANONICAL, *_zeros(factor, x)) if _can_learn(factor, x) else Learned(CANONICAL)
             for factor, x in _leaves(geometry, X)
         )
-        parts = zip(_leaves(geometry, X), parts_of(at.G), strict=True)
-        flags = tuple(_invariant(factor, x, G, at.norm) for (factor, x), G in parts)
+        parts = zip(_leaves(geometry, X), parts_of(at.turn), strict=True)
+        flags = tuple(_invariant(factor, x, turn, at.norm) for (factor, x), turn in parts)
         return _horizontal(learned, flags, at.norm)
 
     def observe(
-        self, geometry: Any, X: Array, s: Array, y: Array, learned: tuple[Learned, ...]
+        self, geometry: Any, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
-        """``learned`` after one more step, with s and y at X."""
-        leaves = zip(_leaves(geometry, X), parts_of(s), parts_of(y), learned, strict=True)
-        seen = tuple(self._look(f, x, sx, yx, old) for (f, x), sx, yx, old in leaves)
+        """``learned`` after one more step, with its secant pair at X."""
+        leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
+        seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
         return _balanced(seen) if len(seen) > 1 else seen
 
-    def _look(self, factor: Any, x: Array, s: Array, y: Array, old: Learned) -> Learned:
+    def _look(self, factor: Any, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
         if old.steps >= self.settled and old.steps % self.thinning:
             return old._replace(steps=count)
         if old.P is None:
-            ss, d = factor.dot(s, s), self.memory
-            ratio = factor.dot(y, y) / ss if ss > 0 else 0.0
+            ss, d = factor.dot(pair.s, pair.s), self.memory
+            ratio = factor.dot(pair.y, pair.y) / ss if ss > 0 else 0.0
             normals = d * old.normals[0] + 1.0, d * old.normals[1] + ratio
             return old._replace(steps=count, normals=normals)
-        seen = factor.measure(x, s, y)
-        ss, tt, aa, bb = (float(v) for v in seen[2:])
+        seen = pair.curvature
+        ss, tt, aa, bb = (float(v) for v in seen[3:])
         # A step this short is rounding, and its reciprocal overflows in single precision.
         if not (ss > 1e-30 and tt > 0 and math.isfinite(ss + tt + aa + bb)):
             return old._replace(steps=count)
@@ -127,10 +128,10 @@ def still_invariant(
     """
     if not any(leaf.metric.horizontal for leaf in learned):
         return learned, True
-    parts = zip(_leaves(geometry, X), parts_of(at.G), learned, strict=True)
+    parts = zip(_leaves(geometry, X), parts_of(at.turn), learned, strict=True)
     flags = tuple(
-        leaf.metric.horizontal and _invariant(factor, x, G, leaf.scale_of_gradient)
-        for (factor, x), G, leaf in parts
+        leaf.metric.horizontal and _invariant(factor, x, turn, leaf.scale_of_gradient)
+        for (factor, x), turn, leaf in parts
     )
     if flags == tuple(leaf.metric.horizontal for leaf in learned):
         return learned, True
@@ -154,6 +155,25 @@ def raised(problem: Problem, x: Array, G: Array, learned: tuple[Learned, ...], a
     return geometry.raise_index(x, G, metric_of(geometry, learned))
 
 
+def squared_change(
+    problem: Problem, x: Array, pair: Secant, learned: tuple[Learned, ...], aux: Any
+) -> float:
+    """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
+    geometry = problem.geometry
+    if problem.precond is not None:
+        return float(geometry.dot(pair.y, raised(problem, x, pair.y, learned, aux)))
+    total = 0.0
+    for (factor, part), leaf, known in zip(
+        _leaves(geometry, x), pairs_of(pair), learned, strict=True
+    ):
+        if leaf.curvature is not None:
+            square = factor.squared_change(part, leaf.curvature, known.metric)
+        else:
+            square = factor.dot(leaf.y, factor.raise_index(part, leaf.y, known.metric))
+        total += known.metric.scale * square
+    return total
+
+
 def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
     """What makes the first step along T as long as ``length`` for each column, whatever f is.
 
@@ -168,6 +188,13 @@ def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: fl
 
 def parts_of(X: Any) -> tuple[Any, ...]:
     return X if isinstance(X, tuple) else (X,)
+
+
+def pairs_of(pair: Secant) -> list[Secant]:
+    """The secant pairs of the leaves."""
+    if not isinstance(pair.s, tuple):
+        return [pair]
+    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
 
 
 def _horizontal(
@@ -202,7 +229,7 @@ def _leaves(geometry: Any, X: Array) -> list[tuple[Any, Array]]:
 
 
 def _can_learn(factor: Any, x: Array) -> bool:
-    return hasattr(factor, "measure") and len(x.shape) >= 2 and 1 < x.shape[-1] < factor.rows(x)
+    return hasattr(factor, "mean_metric") and len(x.shape) >= 2 and 1 < x.shape[-1] < factor.rows(x)
 
 
 def _zeros(factor: Any, x: Array) -> tuple[Array, Array]:
@@ -215,6 +242,6 @@ def _columns(x: Array) -> int:
     return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
 
 
-def _invariant(factor: Any, x: Array, G: Array, scale: float) -> bool:
+def _invariant(factor: Any, x: Array, turn: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
-    return _can_learn(factor, x) and bool(factor.rotation(x, G) <= INVARIANCE * scale)
+    return _can_learn(factor, x) and bool(factor.turning(x, turn) <= INVARIANCE * scale)

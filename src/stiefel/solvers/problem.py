@@ -33,9 +33,9 @@ class Objective(Protocol):
         ...
 
     def projected(
-        self, geometry: Any, X: Array, value: float | None = None
-    ) -> tuple[float, Array, Any]:
-        """(f, gradient as a cotangent, aux) at X; across ranks both travel in one message."""
+        self, project: Callable[[Array, Array], Any], X: Array, value: float | None = None
+    ) -> tuple[float, Any, Any]:
+        """(f, project(X, gradient), aux) at X; across ranks both travel in one message."""
         ...
 
 
@@ -46,6 +46,7 @@ class Gradient(NamedTuple):
     G: Array  # a cotangent
     norm: float  # ‖G‖_g*
     aux: Any = None
+    turn: Any = None  # YᴴG, where the geometry has it
 
     @property
     def finite(self) -> bool:
@@ -61,6 +62,7 @@ class Local(NamedTuple):
     W: Array  # the direction of steepest ascent: G, or G preconditioned
     slope: float  # ⟨G, W⟩_g*: the squared norm of the step and restart tests
     ray: Any  # t ↦ R(Y, φ(tW))
+    turn: Any = None  # YᴴG, where the geometry has it
 
     @property
     def finite(self) -> bool:
@@ -94,7 +96,7 @@ class Problem:
 
     def local_and_aux(self, Y: Array, value: float | None = None) -> tuple[Local, Any]:
         """The same, with what the user's function returned for the preconditioner."""
-        f, G, aux = self.objective.projected(self.geometry, Y, value)
+        f, G, aux = self.objective.projected(self.geometry.project, Y, value)
         return self.assemble(Y, f, G, aux), aux
 
     def assemble(self, Y: Array, f: float, G: Array, aux: Any) -> Local:
@@ -113,9 +115,8 @@ class Problem:
 
     def gradient(self, Y: Array) -> Gradient:
         """Value and gradient at Y, without a ray."""
-        f, G, aux = self.objective.projected(self.geometry, Y, None)
-        square = self.geometry.inner(Y, G, G)
-        return Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan, aux)
+        f, (G, square, turn), aux = self.objective.projected(self.geometry.gradient, Y)
+        return Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan, aux, turn)
 
     def preconditioned(self, Y: Array, G: Array, aux: Any) -> Array:
         """The preconditioner's image of a cotangent G at Y, a cotangent again."""

@@ -17,8 +17,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from stiefel.geometry.secant import Secant
+
 from .line_search import MARGIN
-from .problem import Gradient, Problem
+from .problem import Gradient, Local, Problem
 
 Array = Any
 
@@ -34,7 +36,7 @@ class Step(NamedTuple):
     t: float
     X: Array
     gradient: Gradient
-    moved: Array  # Q(t)φ(D), a tangent at X
+    pair: Secant
     noise: float  # the noise of f beyond plain rounding, as measured so far
     readable: bool  # the decrease is larger than the noise of f
 
@@ -47,10 +49,9 @@ class SecantSearch:
     curvature: float = 0.9  # c₂
     longest: float = 1.0
 
-    def __call__(
-        self, problem: Problem, f: float, slope: float, ray: Any, size: float, noise: float
-    ) -> Step | None:
-        """From t = 1 on; ``size`` is how far t = 1 moves a matrix, ``slope`` is s₀ < 0."""
+    def __call__(self, problem: Problem, local: Local, noise: float) -> Step | None:
+        """From t = 1 on along the ray of ``local``, whose slope is s₀ < 0."""
+        f, slope, ray, size = local.f, local.slope, local.ray, local.ray.longest
         limit = self.longest / size if size > 0 else math.inf
         low, high, kept = 0.0, math.inf, None
         doubts: list[tuple[float, float, float]] = []  # t, how far f and slopes disagree, slopes
@@ -61,8 +62,8 @@ class SecantSearch:
             if not at.finite:
                 high, t = t, low + 0.1 * (t - low)
                 continue
-            moved = ray.carried(t)
-            end = problem.geometry.dot(at.G, moved)
+            pair = ray.secant(t, local, at)
+            end = problem.geometry.dot(at.G, pair.s) / t
             level = max(noise, problem.noise(f))
             rise, area = at.f - f, 0.5 * t * (slope + end)
             wanted = self.sufficient_decrease * t * slope
@@ -73,7 +74,7 @@ class SecantSearch:
                     noise, good = max(gap for _, gap, _ in doubts), True
             if good:
                 readable = -0.5 * t * slope > MARGIN * level
-                kept = Step(t, X, at, moved, noise, readable)
+                kept = Step(t, X, at, pair, noise, readable)
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return kept
                 low = t

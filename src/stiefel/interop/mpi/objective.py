@@ -9,6 +9,7 @@ parameters, have gradients that are shares or totals as the value is.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,14 @@ class RankObjective(CountedObjective):
         self._replicated: tuple[int, ...] = replicated  # indices of leaves held in full
 
     def projected(
-        self, geometry: Any, X: Any, value: float | None = None
+        self, project: Callable[[Any, Any], Any], X: Any, value: float | None = None
     ) -> tuple[float, Any, Any]:
         if self._pair is None or self._held is not None or self._replicated:
-            return super().projected(geometry, X, value)
+            return super().projected(project, X, value)
         self._count(value=True, gradient=True)
         share, leaves, aux = self._pair_here(X)
         cargo = self._ranks.carry(share)  # travels with XᴴG
-        G = geometry.project(X, leaves if isinstance(X, tuple) else leaves[0])
+        G = project(X, leaves if isinstance(X, tuple) else leaves[0])
         return cargo.settle(), G, aux
 
     # -- the calls of the user's functions -------------------------------------------------
