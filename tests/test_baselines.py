@@ -6,7 +6,7 @@ import scipy.optimize
 
 import stiefel
 from cases import JAX, LIBRARIES, PROBLEMS, TORCH, to_numpy
-from runs import states
+from runs import problem_of
 from stiefel import LBFGS, ConjugateGradient, Euclidean, Status, Stiefel, TrustRegion
 from stiefel.objectives import Brockett, Procrustes
 from stiefel.solvers.conjugate_gradient import RULES
@@ -82,10 +82,18 @@ def test_trust_region_solves_a_quadratic_in_one_step():
 def test_lbfgs_direction_is_that_of_dense_bfgs():
     """The Gram form of the two-loop recursion against the n×n update formula."""
     solver = LBFGS(memory=4)
-    for s in states(solver, rosenbrock, np.tile([-1.2, 1.0], 4), Euclidean(), 15)[1:]:
-        rows = slice(s.pairs.low, s.pairs.high)
+    problem, x = problem_of(rosenbrock, np.tile([-1.2, 1.0], 4), Euclidean())
+    s = solver.init(problem, x)
+    for _ in range(15):
+        before = s
+        rows, S, Y = list(s.pairs.rows), s.pairs.S.copy(), s.pairs.Y.copy()
+        s = solver.step(problem, s)
+        # The blocks are rings, and yet the state before is as good as it was.
+        assert np.array_equal(before.pairs.S[rows], S[rows])
+        assert np.array_equal(before.pairs.Y[rows], Y[rows])
         assert 1 <= s.pairs.held <= 4
         H = s.gamma * np.eye(8)
+        rows = list(s.pairs.rows)
         for p, y in zip(s.pairs.S[rows], s.pairs.Y[rows], strict=True):
             V = np.eye(8) - np.outer(y, p) / (p @ y)
             H = V.T @ H @ V + np.outer(p, p) / (p @ y)

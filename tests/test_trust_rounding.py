@@ -79,7 +79,7 @@ def solve(fun, method, **options):
     assert result.fun == pytest.approx(f, rel=1e-12, abs=1e-12)
     size = np.abs(G).max()
     norm = stiefel.Stiefel().norm(result.x, stiefel.Stiefel().project(result.x, G / size))
-    assert result.gradient_norm / size == pytest.approx(norm, rel=1e-6, abs=1e-16)
+    assert result.gradient_norm / size == pytest.approx(norm, rel=1e-6, abs=1e-15)
     return result
 
 

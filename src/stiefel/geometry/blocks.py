@@ -27,28 +27,23 @@ class Blocks:
         k = self._k(X)
         return k.xp.empty((rows, *X.shape), dtype=X.dtype, device=k.device(X))
 
+    def ray_along(self, X: Array, T: Array, metric: Any) -> Any:
+        """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
+        return self.ray(X, self.cotangent_of(X, T, metric))  # type: ignore[attr-defined]
+
     def block_dot(self, block: Array, C: Array) -> Any:
         """Re⟨block_i, C⟩ for all i, as NumPy doubles."""
         k = self._k(C)
         return np.asarray(to_numpy(k.call(moving.block_dot, block, C)), dtype=np.float64)
 
-    def block_sum(self, block: Array, weights: np.ndarray[Any, Any]) -> Array:
-        """Σ weights_i block_i."""
+    def block_add(self, a: float, C: Array, block: Array, weights: np.ndarray[Any, Any]) -> Array:
+        """a C + Σ weights_i block_i."""
         k = self._k(block)
-        return k.call(moving.block_sum, block, k.asarray(weights, block))
-
-    def block_add(self, C: Array, block: Array, weights: np.ndarray[Any, Any]) -> Array:
-        """C + Σ weights_i block_i."""
-        k = self._k(block)
-        return k.call(moving.block_add, C, block, k.asarray(weights, block))
+        return k.call(moving.block_add, a, C, block, k.asarray(weights, block))
 
     def block_write(self, block: Array, i: int, C: Array) -> Array:
         """The block with C as its row i; in place where the library allows it."""
         return self._k(C).write_row(block, i, C)
-
-    def block_fill(self, block: Array, rows: Array) -> Array:
-        """The block with ``rows`` as its first rows."""
-        return self._k(rows).write_rows(block, rows)
 
     def block_rows(self, block: Array, rows: slice) -> Array:
         return block[rows, ...]

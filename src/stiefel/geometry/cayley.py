@@ -42,14 +42,17 @@ def squared_norm(k: Kernels, grams: Grams) -> Array:
     return k.trace(grams.WW) + k.squared_frobenius(grams.XW)
 
 
-def point(k: Kernels, X: Array, W: Array, grams: Grams, t: Array | float) -> Array:
-    """R(X, φ(tW)); one 2k×2k solve and one tall update, 4nk² + O(k³)."""
+def point(
+    k: Kernels, X: Array, W: Array, grams: Grams, t: Array | float, M: Array | None = None
+) -> Array:
+    """R(X, φ(tW)), or R(X, φ(t(W − XM))); one 2k×2k solve and one tall update, 4nk² + O(k³)."""
     if X.shape[-1] == 1:
         return vector.point(k, X, W, grams, t)
     h, size = 0.5 * t, X.shape[-1]
     E = _gram(k, grams.XX, h * grams.XW, (h * h) * grams.WW)
     C = _orthonormalised(k, E, _cayley(k, E))
-    return k.combine(X, C[..., :size, :], W, h * C[..., size:, :])
+    P, Q = C[..., :size, :], h * C[..., size:, :]
+    return k.combine(X, P if M is None else P - M @ Q, W, Q)
 
 
 def lift(k: Kernels, X: Array, Y: Array) -> Array:
@@ -106,6 +109,8 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
 class Ray:
     """The curve t ↦ R(X, φ(tW)).  Grams are computed once; each point costs one small solve."""
 
+    _M: Array | None = None
+
     def __init__(self, kernels: Kernels, X: Array, W: Array) -> None:
         self._kernels = kernels
         self._X, self._W = X, W
@@ -122,12 +127,13 @@ class Ray:
         return math.sqrt(float(self._squared_defect))
 
     def __call__(self, t: float) -> Any:
-        return self._kernels.call(point, self._X, self._W, self._grams, t)
+        return self._kernels.call(point, self._X, self._W, self._grams, t, self._M)
 
     @property
     def longest(self) -> float:
         """The largest ‖φ(W)‖_F of the matrices of a stack: how far t = 1 would move one."""
-        return math.sqrt(float(self._kernels.call(moving.longest, self._X, self._grams)))
+        square = float(self._kernels.call(moving.longest, self._X, self._grams))
+        return math.sqrt(square) if square > 0 else 0.0
 
     def velocity(self, t: float) -> Any:
         """X'(t), a tangent at X(t)."""
@@ -146,7 +152,28 @@ class Ray:
         if old.turn is None or new.turn is None:
             return secants.plain(self, t, old, new)
         ends = old.G, old.turn, new.G, new.turn
-        return self._kernels.call(secants.secant, self._X, self._W, self._grams, t, *ends)
+        return self._kernels.call(secants.secant, self._X, self._W, self._grams, t, *ends, self._M)
+
+
+class TangentRay(Ray):
+    """The ray whose velocity is the tangent (or the horizontal one) nearest to T.
+
+    It is that of the cotangent W = T − XM, M = herm(XᴴT) + θ skew(XᴴT), with θ = ½ (or 1); W
+    itself is never formed.  Only points, `secant`, `longest` and `defect` are to be had.
+    """
+
+    LOSSY = 1e-3  # squared, of the part of T that is used: its Grams are differences
+
+    def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
+        self._kernels = kernels
+        self._X, self._W = X, T
+        prepared = kernels.call(prepare_tangent, X, T, theta)
+        self._grams, self._M, self._squared_defect, self._size = prepared
+
+    @property
+    def lossy(self) -> bool:
+        """Whether so little of T is tangent that W had better be formed."""
+        return not self.longest**2 > self.LOSSY * float(self._size)
 
 
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array, Array]:
@@ -155,4 +182,25 @@ def prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array, Array]:
         a, b, c = grams
         return grams, k.sum_numbers(c + b * k.conj_number(b)), k.sum_numbers((a - 1.0) ** 2)
     grams = Grams(*k.grams(X, W))
-    return grams, squared_norm(k, grams), k.squared_frobenius(grams.XX - k.eye(grams.XX))
+    return grams, squared_norm(k, grams), squared_defect(k, grams)
+
+
+def prepare_tangent(
+    k: Kernels, X: Array, T: Array, theta: float
+) -> tuple[Grams, Array, Array, Array]:
+    """The Grams of X and W = T − XM, M, the squared defect, and ‖T‖²."""
+    before = Grams(*k.grams(X, T))
+    grams, M = shifted(k, before, theta)
+    return grams, M, squared_defect(k, grams), k.trace(before.WW)
+
+
+def squared_defect(k: Kernels, grams: Grams) -> Array:
+    return k.squared_frobenius(grams.XX - k.eye(grams.XX))
+
+
+def shifted(k: Kernels, grams: Grams, theta: float) -> tuple[Grams, Array]:
+    a, B, C = grams
+    M = (0.5 + 0.5 * theta) * B + (0.5 - 0.5 * theta) * k.adjoint(B)
+    b = B - a @ M
+    # WᴴW = TᴴT − MᴴXᴴT − (TᴴX − MᴴXᴴX)M
+    return Grams(a, b, C - k.adjoint(M) @ B - k.adjoint(b) @ M), M

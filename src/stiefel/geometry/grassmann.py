@@ -39,6 +39,9 @@ class Grassmann(Stiefel):
     def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
         return self._k(X).call(metrics.horizontal, X, T)
 
+    def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> cayley.Ray:
+        return super().ray_along(X, T, metric._replace(horizontal=True))
+
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """The Riemannian Hessian times a horizontal W; ``E`` is the Euclidean one times W."""
         return self._k(X).call(second_order.grassmann_hessian, X, gradient, W, E)

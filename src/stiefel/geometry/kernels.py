@@ -30,6 +30,8 @@ Array = Any
 class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
+    packs = False  # whether rays of small matrices stand in one buffer; see interop.numpy_packed
+
     def __init__(self, xp: Any) -> None:
         self.xp = xp
 
@@ -128,10 +130,6 @@ class Kernels:
     def write_row(self, block: Array, i: int, C: Array) -> Array:
         """``block`` with C as its row i; in place where the library allows it."""
         block[i, ...] = C
-        return block
-
-    def write_rows(self, block: Array, rows: Array) -> Array:
-        block[: rows.shape[0], ...] = rows
         return block
 
     # -- small matrices --------------------------------------------------------------------

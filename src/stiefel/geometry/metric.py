@@ -16,7 +16,7 @@ import math
 from typing import Any, NamedTuple
 
 from .kernels import Array, Kernels
-from .secant import Curvature
+from .secant import Curvature, Squares, squares
 
 
 class Metric(NamedTuple):
@@ -67,10 +67,12 @@ def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
     return k.subtract(T, X, k.hermitian(m) + 0.5 * k.skew(m))
 
 
-def squared_change(k: Kernels, seen: Curvature, metric: Metric) -> Array:
-    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D), without tall work."""
-    M = seen.TT if metric.horizontal else seen.TT + metric.omega * seen.BB
-    return k.trace(M) if metric.D is None else k.small_inner(metric.D, M)
+def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> Array:
+    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB: no tall work."""
+    B, yy = seen.B, seen.yy
+    if D is None:
+        return k.trace(yy) + (omega - 1.0) * k.squared_frobenius(B)
+    return k.small_inner(D, yy) + (omega - 1.0) * k.small_inner(B, B @ D)
 
 
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
@@ -126,7 +128,12 @@ class Learning:
 
     def squared_change(self, X: Array, seen: Curvature, metric: Metric) -> float:
         """⟨y, φ(y)⟩ of the change y of the gradient along a step."""
-        return float(squared_change(self._k(X), seen, metric))
+        omega = 0.0 if metric.horizontal else metric.omega
+        return float(self._k(X).call(squared_change, seen, metric.D, omega))
+
+    def squares(self, X: Array, seen: Curvature) -> Squares:
+        """What a step and the change of the gradient along it say about curvature."""
+        return self._k(X).call(squares, seen)
 
     def mean_metric(self, X: Array, P: Array, R: Array, largest_ratio: float) -> Array:
         return self._k(X).call(mean_metric, P, R, largest_ratio)

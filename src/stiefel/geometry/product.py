@@ -91,18 +91,12 @@ class Product:
     def block_dot(self, block: Leaves, C: Leaves) -> Any:
         return sum(self._map("block_dot", block, C))
 
-    def block_sum(self, block: Leaves, weights: Any) -> Leaves:
-        return tuple(m.block_sum(b, weights) for m, b in zip(self.factors, block, strict=True))
-
-    def block_add(self, C: Leaves, block: Leaves, weights: Any) -> Leaves:
+    def block_add(self, a: float, C: Leaves, block: Leaves, weights: Any) -> Leaves:
         leaves = zip(self.factors, C, block, strict=True)
-        return tuple(m.block_add(c, b, weights) for m, c, b in leaves)
+        return tuple(m.block_add(a, c, b, weights) for m, c, b in leaves)
 
     def block_write(self, block: Leaves, i: int, C: Leaves) -> Leaves:
         return tuple(m.block_write(b, i, c) for m, b, c in zip(self.factors, block, C, strict=True))
-
-    def block_fill(self, block: Leaves, rows: Leaves) -> Leaves:
-        return self._map("block_fill", block, rows)
 
     def block_rows(self, block: Leaves, rows: slice) -> Leaves:
         return tuple(m.block_rows(b, rows) for m, b in zip(self.factors, block, strict=True))
@@ -136,6 +130,9 @@ class Product:
 
     def ray(self, X: Leaves, W: Leaves) -> ProductRay:
         return ProductRay(self._map("ray", X, W))
+
+    def ray_along(self, X: Leaves, T: Leaves, metric: Any) -> ProductRay:
+        return ProductRay(self._map("ray_along", X, T, metric))
 
     def lift(self, X: Leaves, Y: Leaves) -> Leaves:
         return self._map("lift", X, Y)

@@ -30,14 +30,23 @@ class Lowered(NamedTuple):
 
 
 class Curvature(NamedTuple):
-    """What a step s and the change y of the gradient along it say about second derivatives."""
+    """Small matrices from which a step tells about second derivatives; see `squares`."""
 
-    SS: Array  # SᴴS of the normal part S of s
-    TT: Array  # TᴴT of the normal part T of y
-    BB: Array  # BᴴB of the rotation part B of y
+    t: Array | float
+    b: Array  # XᴴW and
+    c: Array  # WᴴW of the ray
+    B: Array  # the rotation part of y
+    yy: Array  # yᴴy
+
+
+class Squares(NamedTuple):
+    """Normal parts S, T and rotation parts A, B of a step s and of the change y along it."""
+
+    SS: Array  # SᴴS
+    TT: Array  # TᴴT
     normal_step: Array  # ‖S‖²
     normal_change: Array  # ‖T‖²
-    turn_step: Array  # ‖A‖² of the rotation part A of s
+    turn_step: Array  # ‖A‖²
     turn_change: Array  # ‖B‖²
 
 
@@ -59,31 +68,32 @@ def secant(
     turn: Array,
     G_new: Array,
     turn_new: Array,
+    M: Array | None = None,
 ) -> Secant:
-    """The pair of a step, for matrices with several columns; 12nk² + O(k³)."""
+    """The pair of a step, for matrices with several columns; 12nk² + O(k³).
+
+    With M, the direction is W − XM; ``grams`` are those of X and the direction.
+    """
     a, b, c = grams
     h, size, bH = 0.5 * t, X.shape[-1], k.adjoint(b)
-    WG = k.gram(W, G)
+    WG = k.gram(W, G) if M is None else k.gram(W, G) - k.adjoint(M) @ turn
     upper = k.block([[b + a @ b, turn]])
     lower = k.block([[-h * (c + bH @ b), -h * WG]])
     S = k.solve(moving.system(k, grams, h), k.block([[upper], [lower]]))
     up, low = S[..., :size, :], S[..., size:, :]
-    s = k.combine(
-        X, t * (2.0 * low[..., :size] + b), W, t * (k.eye(a) + t * up[..., :size])
-    )
-    y = (G_new - G) - k.combine(X, 2.0 * low[..., size:], W, t * up[..., size:])
-    return Secant(s, y, curvature(k, grams, t, k.gram(y, y), turn_new - turn))
+    P, Q = t * (2.0 * low[..., :size] + b), t * (k.eye(a) + t * up[..., :size])
+    p, q = 2.0 * low[..., size:], t * up[..., size:]
+    if M is not None:
+        P, p = P - M @ Q, p - M @ q
+    s, y = k.combine(X, P, W, Q), (G_new - G) - k.combine(X, p, W, q)
+    return Secant(s, y, Curvature(t, b, c, turn_new - turn, k.gram(y, y)))
 
 
-def curvature(k: Kernels, grams: Any, t: Array | float, yy: Array, B: Array) -> Curvature:
-    """From the Grams of the ray, yᴴy, and the rotation part B of y; nothing tall."""
-    _, b, c = grams
-    bb = k.adjoint(b) @ b
-    BB = k.adjoint(B) @ B
+def squares(k: Kernels, seen: Curvature) -> Squares:
+    t, b, c, B, yy = seen
+    bb, BB = k.adjoint(b) @ b, k.adjoint(B) @ B
     SS, TT = (t * t) * (c - bb), yy - BB
-    return Curvature(
-        SS, TT, BB, k.trace(SS), k.trace(TT), (4.0 * t * t) * k.trace(bb), k.trace(BB)
-    )
+    return Squares(SS, TT, k.trace(SS), k.trace(TT), (4.0 * t * t) * k.trace(bb), k.trace(BB))
 
 
 def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import cayley, checks
 from .kernels import Array
+from .metric import CANONICAL
 from .secant import Lowered, Secant, plain
 from .stiefel import Stiefel
 
@@ -66,6 +67,9 @@ class Sphere(Stiefel):
         if _has_columns(X):
             return super().ray(X, W)
         return _VectorRay(super().ray(X[..., None], W[..., None]))
+
+    def ray_along(self, X: Array, T: Array, metric: Any = CANONICAL) -> Any:
+        return self.ray(X, self.cotangent_of(X, T, metric))
 
     def block_dot(self, block: Array, C: Array) -> Any:
         return super().block_dot(block, C if _has_columns(C) else C[..., None])

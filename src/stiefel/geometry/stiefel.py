@@ -130,6 +130,14 @@ class Stiefel(Blocks, Learning):
         """The curve t ↦ R(X, φ(tW)) of the Cayley retraction; `Ray.squared_norm` is ‖W‖²_g*."""
         return cayley.Ray(self._k(X), X, W)
 
+    def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> cayley.Ray:
+        """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
+        if X.shape[-1] > 1:
+            ray = cayley.TangentRay(self._k(X), X, T, 1.0 if metric.horizontal else 0.5)
+            if not ray.lossy:
+                return ray
+        return self.ray(X, self.cotangent_of(X, T, metric))
+
     def lift(self, X: Array, Y: Array) -> Array:
         """The cotangent V at X with R(X, φ(V)) = Y."""
         return self._k(X).call(cayley.lift, X, Y)

@@ -105,12 +105,7 @@ def block_dot(k: Kernels, block: Array, C: Array) -> Array:
     return k.reduce(k.real(rows @ column))[0]
 
 
-def block_add(k: Kernels, C: Array, block: Array, weights: Array) -> Array:
-    """C + Σ weights_i block_i: one product, 2mnk."""
-    return C + block_sum(k, block, weights)
-
-
-def block_sum(k: Kernels, block: Array, weights: Array) -> Array:
-    """Σ weights_i block_i: one product, 2mnk."""
+def block_add(k: Kernels, a: Any, C: Array, block: Array, weights: Array) -> Array:
+    """a C + Σ weights_i block_i: one product, 2mnk."""
     rows = k.xp.reshape(block, (block.shape[0], -1))
-    return k.xp.reshape(weights @ rows, block.shape[1:])
+    return a * C + k.xp.reshape(weights @ rows, block.shape[1:])

@@ -45,9 +45,6 @@ class JaxKernels(Kernels):
     def write_row(self, block: Array, i: int, C: Array) -> Array:
         return block.at[i].set(C)
 
-    def write_rows(self, block: Array, rows: Array) -> Array:
-        return block.at[: rows.shape[0]].set(rows)
-
     def expm(self, A: Array) -> Array:
         return jax.scipy.linalg.expm(A)
 

@@ -37,7 +37,7 @@ _GESV = {
 
 
 class NumpyKernels(Kernels):
-    packs = True  # rays of small matrices in one buffer; see `numpy_packed`
+    packs = True
 
     def __init__(self) -> None:
         super().__init__(np)
@@ -74,6 +74,9 @@ class NumpyKernels(Kernels):
     def squared_frobenius(self, A: Array) -> Array:
         return np.vdot(A, A).real
 
+    def small_inner(self, A: Array, B: Array) -> Array:
+        return np.vdot(A, B).real
+
     def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
         out = X @ P
         return add_product(out, 1.0, U, Q)
@@ -106,13 +109,6 @@ class NumpyKernels(Kernels):
         if A.ndim != 2 or B.ndim != 2 or gesv is None:
             return np.linalg.solve(A, B)
         return _checked(*gesv(A, B))
-
-    def solve_in_place(self, A: Array, B: Array) -> Array:
-        """A⁻¹B of column-major matrices that nobody needs any more."""
-        gesv = _GESV.get(A.dtype)
-        if gesv is None:
-            return np.linalg.solve(A, B)
-        return _checked(*gesv(A, B, overwrite_a=True, overwrite_b=True))
 
     # -- one column: Python numbers --------------------------------------------------------
 
@@ -159,6 +155,17 @@ class NumpyKernels(Kernels):
 
     def finite(self, A: Array) -> bool:
         return bool(np.isfinite(A).all())
+
+
+def solve_in_place(A: Array, B: Array) -> Array:
+    """A⁻¹B of column-major matrices that nobody needs any more.
+
+    By gesv: OpenBLAS starts threads for a getrs of any size, which takes milliseconds.
+    """
+    gesv = _GESV.get(A.dtype)
+    if gesv is None:
+        return np.linalg.solve(A, B)
+    return _checked(*gesv(A, B, overwrite_a=True, overwrite_b=True))
 
 
 def _checked(lu: Array, pivots: Array, solution: Array, info: int) -> Array:

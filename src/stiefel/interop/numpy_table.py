@@ -16,28 +16,44 @@ import numpy as np
 from stiefel.geometry import cayley, secant, transport
 from stiefel.geometry.kernels import Array, Kernels
 
-from .numpy_kernels import add_product
-from .numpy_packed import CLEAN, LARGEST, PackedGrams, pack
+from .numpy_kernels import add_product, solve_in_place
+from .numpy_packed import LARGEST, PackedGrams, pack
 
 
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[cayley.Grams, Array, Array]:
-    small = X.ndim == 2 and X.shape[1] > 1 and X.size <= LARGEST
-    if not (small and k._weigh is None and k.packs):  # type: ignore[attr-defined]
+    if not _packs(k, X):
         return cayley.prepare(k, X, W)
     grams = pack(X, W)
-    gap = grams.XX - k.eye(grams.XX)
-    defect = k.squared_frobenius(gap)
-    grams.packed.clean = defect <= X.shape[1] * (CLEAN * np.finfo(X.dtype).eps) ** 2
-    return grams, cayley.squared_norm(k, grams), defect
+    return grams, cayley.squared_norm(k, grams), cayley.squared_defect(k, grams)
 
 
-def point(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float) -> Array:
+def _packs(k: Kernels, X: Array) -> bool:
+    small = X.ndim == 2 and X.shape[1] > 1 and X.size <= LARGEST
+    return small and k._weigh is None and k.packs
+
+
+def prepare_tangent(
+    k: Kernels, X: Array, T: Array, theta: float
+) -> tuple[cayley.Grams, Array, Array, Array]:
+    if not _packs(k, X):
+        return cayley.prepare_tangent(k, X, T, theta)
+    before = pack(X, T)
+    size = k.trace(before.WW)
+    grams, M = before.packed.shifted(theta)
+    return grams, M, cayley.squared_defect(k, grams), size
+
+
+def point(
+    k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float, M: Array | None = None
+) -> Array:
     if isinstance(grams, PackedGrams):
         return grams.packed.point(t)
     if X.ndim != 2 or X.shape[1] == 1:
-        return cayley.point(k, X, W, grams, t)
+        return cayley.point(k, X, W, grams, t, M)
     S = _cayley_solution(k, *grams, t)
     P, Q = _orthonormalised(k, *grams, *_split(S, t))
+    if M is not None:
+        P -= M @ Q
     return k.combine(X, P, W, Q)
 
 
@@ -96,29 +112,36 @@ def secant_pair(
     turn: Array,
     G_new: Array,
     turn_new: Array,
+    M: Array | None = None,
 ) -> secant.Secant:
     if X.ndim != 2:
-        return secant.secant(k, X, W, grams, t, G, turn, G_new, turn_new)
+        return secant.secant(k, X, W, grams, t, G, turn, G_new, turn_new, M)
+    if isinstance(grams, PackedGrams):
+        s, y = grams.packed.secant(t, turn, k.gram(W, G), G_new - G)
+        return secant.Secant(s, y, _curvature(k, grams, t, y, turn_new - turn))
     a, b, c = grams
     size = a.shape[0]
-    if isinstance(grams, PackedGrams):
-        packed = grams.packed
-        moved = packed.secant(t, k.adjoint(packed.Z) @ G)
-        s, y = moved[:, :size].copy(), G_new - G
-        y -= moved[:, size:]
-        return secant.Secant(s, y, secant.curvature(k, grams, t, k.gram(y, y), turn_new - turn))
     right = np.empty((2 * size, 2 * size), a.dtype, order="F")
     np.add(b, a @ b, out=right[:size, :size])
     right[:size, size:] = turn
     np.multiply(c + k.adjoint(b) @ b, -0.5 * t, out=right[size:, :size])
-    np.multiply(k.gram(W, G), -0.5 * t, out=right[size:, size:])
+    WG = k.gram(W, G) if M is None else k.gram(W, G) - k.adjoint(M) @ turn
+    np.multiply(WG, -0.5 * t, out=right[size:, size:])
     P, Q = _move(k, _left(k, a, b, c, t), right, t)
-    p, q = t * (P[:, :size] + b), t * Q[:, :size]
-    q.ravel()[:: size + 1] += t
-    s = k.combine(X, p, W, q)
+    P[:, :size] += b
+    P[:, :size] *= t
+    Q[:, :size] *= t
+    Q.ravel()[: size * 2 * size : 2 * size + 1] += t
+    if M is not None:
+        P -= M @ Q
+    s = k.combine(X, P[:, :size], W, Q[:, :size])
     y = np.subtract(G_new, G, order="C")
     y = add_product(add_product(y, -1.0, X, P[:, size:]), -1.0, W, Q[:, size:])
-    return secant.Secant(s, y, secant.curvature(k, grams, t, k.gram(y, y), turn_new - turn))
+    return secant.Secant(s, y, _curvature(k, grams, t, y, turn_new - turn))
+
+
+def _curvature(k: Kernels, grams: cayley.Grams, t: float, y: Array, B: Array) -> secant.Curvature:
+    return secant.Curvature(t, grams.XW, grams.WW, B, k.gram(y, y))
 
 
 def longest(k: Kernels, X: Array, grams: cayley.Grams) -> Array:
@@ -133,15 +156,15 @@ def block_dot(k: Kernels, block: Array, C: Array) -> Array:
     return k.reduce(block.reshape(len(block), -1) @ k.weigh(C).reshape(-1))[0]
 
 
-def block_add(k: Kernels, C: Array, block: Array, weights: Array) -> Array:
+def block_add(k: Kernels, a: float, C: Array, block: Array, weights: Array) -> Array:
     out = (weights @ block.reshape(len(block), -1)).reshape(C.shape)
-    out += C
+    out += C if a == 1.0 else a * C
     return out
 
 
 def _move(k: Kernels, left: Array, right: Array, t: float) -> tuple[Array, Array]:
     """2S₂ and tS₁ of S = left⁻¹ right, row-major."""
-    S = k.solve_in_place(left, right)  # type: ignore[attr-defined]
+    S = solve_in_place(left, right)
     size = len(S) // 2
     return np.multiply(S[size:], 2.0, order="C"), np.multiply(S[:size], t, order="C")
 
@@ -164,7 +187,7 @@ def _cayley_solution(k: Kernels, a: Array, b: Array, c: Array, t: float) -> Arra
     right = np.empty((2 * size, size), a.dtype, order="F")
     right[:size] = a
     np.multiply(k.adjoint(b), -0.5 * t, out=right[size:])
-    return k.solve_in_place(_left(k, a, b, c, t), right)  # type: ignore[attr-defined]
+    return solve_in_place(_left(k, a, b, c, t), right)
 
 
 def _split(S: Array, t: float) -> tuple[Array, Array]:
@@ -191,11 +214,12 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     left.ravel(order="K")[:: size + 1] += 1.0
     right = np.zeros((size, size), m.dtype, order="F")
     right.ravel(order="K")[:: size + 1] = 2.0
-    return k.solve_in_place(left, right)  # type: ignore[attr-defined]
+    return solve_in_place(left, right)
 
 
 TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
     cayley.prepare: prepare,
+    cayley.prepare_tangent: prepare_tangent,
     cayley.point: point,
     cayley.extrapolate: extrapolate,
     transport.carried: carried,

@@ -277,6 +277,6 @@ def _with_rays(state: Any, geometry: Any) -> Any:
         local = getattr(record, "local", None)
         if not isinstance(local, Local):
             return record
-        return record._replace(local=local._replace(ray=geometry.ray(record.x, local.W)))
+        return record._replace(local=local.with_ray(geometry, record.x))
 
     return _map_records(state, rebuild)

@@ -44,7 +44,7 @@ LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent dir
 
 class State(NamedTuple):
     x: Array
-    local: Local  # W is the search direction D, a cotangent; slope is ⟨∇f, φ(D)⟩ < 0
+    local: Local  # W is the search direction, a tangent up to the parts of old pairs
     pairs: Pairs
     learned: tuple[Learned, ...]
     gamma: float = 0.0  # γ of H₀; 0 before the first pair
@@ -114,11 +114,12 @@ class LBFGS:
             pairs = pairs.forgotten()
         if self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
-        sy = geometry.dot(pair.s, pair.y)
+        sy = taken.sy
         sizes = geometry.dot(pair.s, pair.s) * geometry.dot(pair.y, pair.y)
         if sy > self.caution * math.sqrt(sizes):
-            pairs = remember(geometry, pairs, self._memory(x), pair.s, pair.y)
-            gamma = sy / squared_change(problem, x, pair, learned, at.aux)
+            pairs = remember(geometry, pairs, pair.s, pair.y, sy)
+            square = squared_change(problem, x, pair, learned, at.aux)
+            gamma = sy / square if square > 0 else gamma
         new = self._aimed(problem, x, at, pairs, learned, gamma)
         return new._replace(noise=taken.noise, blind=not taken.readable)
 
@@ -145,8 +146,9 @@ class LBFGS:
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
             slope = geometry.dot(at.G, T)
-        D = geometry.cotangent_of(x, T, metric_of(geometry, learned))
-        local = Local(at.f, at.G, at.norm, D, slope, geometry.ray(x, D), at.turn)
+        metric = metric_of(geometry, learned)
+        ray = geometry.ray_along(x, T, metric)
+        local = Local(at.f, at.G, at.norm, T, slope, ray, at.turn, metric)
         return State(x, local, pairs, learned, gamma, pairs.held, forgot)
 
     def _direction(

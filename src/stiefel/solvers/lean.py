@@ -40,7 +40,7 @@ RISK = 4.0  # how much shorter a step becomes after one to a point that is not f
 
 class State(NamedTuple):
     x: Array  # Y_t, the last point from which f did not rise
-    local: Local  # W is −φ(∇f)/L as a cotangent: the direction of the next step
+    local: Local  # W is the tangent −φ(∇f)/L: the direction of the next step
     Z: Array
     L: float  # curvature in the metric; 0 before it was measured
     learned: tuple[Learned, ...]
@@ -168,8 +168,9 @@ class LeanAccelerated:
             return State(x, local, Z, L, learned, k)
         gamma = 1.0 / L if L > 0 else first_scale(problem, x, T, self.initial_length, self.longest)
         T = geometry.scale(-gamma, T)
-        D = geometry.cotangent_of(x, T, metric_of(geometry, learned))
-        local = Local(at.f, at.G, at.norm, D, -gamma * square, geometry.ray(x, D), at.turn)
+        metric = metric_of(geometry, learned)
+        ray = geometry.ray_along(x, T, metric)
+        local = Local(at.f, at.G, at.norm, T, -gamma * square, ray, at.turn, metric)
         return State(x, local, Z, 1.0 / gamma, learned, k, gamma)
 
 

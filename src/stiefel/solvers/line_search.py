@@ -99,13 +99,14 @@ class TwoSided:
         return trial
 
     def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
-        first = trial
+        first = trial._replace(X=None)  # points that were refused are not kept: they are tall
         rejected: list[Trial] = []
         for i in range(MAX_TRIALS):
             if not trial.readable:
                 return search.diagnose(first, rejected, trial)
             if search.accepts(trial, self.sufficient_decrease):
                 return trial
+            trial = trial._replace(X=None)
             rejected.append(trial)
             trial = search.at(trial.gamma / self.growth ** self._shrinks(i, trial.gamma, search))
         return None
@@ -170,7 +171,7 @@ class _Search:
         still = itertools.takewhile(lambda t: t.f == self.local.f, reversed(tail))
         noise = max([noise, *(t.gamma * self.local.slope for t in still)])
         longest = next(t for t in (first, *tail) if t.f <= self.local.f + noise)
-        return longest._replace(readable=False, noise=noise)
+        return longest._replace(X=self.local.ray(-longest.gamma), readable=False, noise=noise)
 
     def _witnesses(self, tail: list[Trial]) -> list[Trial]:
         found: list[Trial] = []

@@ -25,6 +25,7 @@ from .problem import Gradient, Problem
 
 Array = Any
 
+DWARFED = 1e5  # rounding errors of a rotation part below which a normal part tells nothing
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -81,10 +82,13 @@ class LearnedMetric:
             ratio = factor.dot(pair.y, pair.y) / ss if ss > 0 else 0.0
             normals = d * old.normals[0] + 1.0, d * old.normals[1] + ratio
             return old._replace(steps=count, normals=normals)
-        seen = pair.curvature
-        ss, tt, aa, bb = (float(v) for v in seen[3:])
-        # A step this short is rounding, and its reciprocal overflows in single precision.
-        if not (ss > 1e-30 and tt > 0 and math.isfinite(ss + tt + aa + bb)):
+        seen = factor.squares(x, pair.curvature)
+        ss, tt, aa, bb = (float(v) for v in seen[2:])
+        # A step this short is rounding, and its reciprocal overflows in single precision; normal
+        # parts that rotations dwarf are differences of Gram matrices, and rounding too.
+        least = DWARFED * factor.eps(x)
+        told = ss > max(1e-30, least * aa) and tt > least * bb
+        if not (told and math.isfinite(ss + tt + aa + bb)):
             return old._replace(steps=count)
         new = self._accumulate(old, seen, ss, tt, aa, bb)._replace(steps=count)
         every = 10 if count <= self.settled else 10 * self.thinning

@@ -63,10 +63,17 @@ class Local(NamedTuple):
     slope: float  # ⟨G, W⟩_g*: the squared norm of the step and restart tests
     ray: Any  # t ↦ R(Y, φ(tW))
     turn: Any = None  # YᴴG, where the geometry has it
+    metric: Any = None  # W is a tangent in this metric, to be followed by `ray_along`
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.f) and math.isfinite(self.norm) and math.isfinite(self.slope)
+
+    def with_ray(self, geometry: Any, x: Array) -> Local:
+        """The same with its ray made again, which repeats every bit."""
+        if self.metric is None:
+            return self._replace(ray=geometry.ray(x, self.W))
+        return self._replace(ray=geometry.ray_along(x, self.W, self.metric))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Step(NamedTuple):
     X: Array
     gradient: Gradient
     pair: Secant
+    sy: float  # ⟨s, y⟩ = t (s(t) − s₀): the transport is isometric
     noise: float  # the noise of f beyond plain rounding, as measured so far
     readable: bool  # the decrease is larger than the noise of f
 
@@ -74,7 +75,7 @@ class SecantSearch:
                     noise, good = max(gap for _, gap, _ in doubts), True
             if good:
                 readable = -0.5 * t * slope > MARGIN * level
-                kept = Step(t, X, at, pair, noise, readable)
+                kept = Step(t, X, at, pair, t * (end - slope), noise, readable)
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return kept
                 low = t

@@ -1,0 +1,151 @@
+"""Secant pairs, rays along tangents and curvature: fused kernels against their definitions."""
+
+import numpy as np
+import pytest
+
+import stiefel
+from cases import GEOMETRIES, LIBRARIES, Case, gap, leafwise, to_numpy
+from stiefel import Grassmann, Stiefel
+from stiefel.geometry import Product
+from stiefel.geometry.metric import Metric
+from stiefel.geometry.secant import Lowered
+from stiefel.interop.numpy_kernels import NumpyKernels
+from stiefel.objectives import Brockett
+from stiefel.solvers.metric import pairs_of
+
+CASES = [
+    pytest.param(case, library, id=f"{case}-{library}")
+    for case in GEOMETRIES
+    for library in LIBRARIES
+    if library in case.libraries
+]
+
+
+def into(library, X):
+    return leafwise(library.asarray, X)
+
+
+def out(X):
+    return leafwise(to_numpy, X)
+
+
+def noise_like(rng, X):
+    def one(x):
+        noise = rng.standard_normal(x.shape)
+        return noise + 1j * rng.standard_normal(x.shape) if np.iscomplexobj(x) else noise
+
+    return leafwise(one, X)
+
+
+def metrics_like(geometry, metric):
+    return (metric,) * len(geometry.factors) if isinstance(geometry, Product) else metric
+
+
+@pytest.mark.parametrize(("case", "library"), CASES)
+def test_a_gradient_comes_with_its_norm(case, library):
+    rng = np.random.default_rng(1)
+    X = case.point(rng)
+    geometry, x, E = case.build(library), into(library, X), into(library, noise_like(rng, X))
+    G, square, _ = geometry.gradient(x, E)
+    assert gap(out(G), out(geometry.project(x, E))) < 1e-14
+    assert square == pytest.approx(geometry.inner(x, G, G), rel=1e-13)
+
+
+@pytest.mark.parametrize(("case", "library"), CASES)
+def test_a_secant_pair_is_what_is_carried(case, library):
+    rng = np.random.default_rng(2)
+    X = case.point(rng)
+    geometry, x, t = case.build(library), into(library, X), 0.7
+    ray = geometry.ray(x, into(library, case.cotangent(rng, X)))
+    y = ray(t)
+    old = geometry.gradient(x, into(library, noise_like(rng, X)))
+    new = geometry.gradient(y, into(library, noise_like(rng, X)))
+    pair = ray.secant(t, old, new)
+    assert gap(out(pair.s), out(geometry.scale(t, ray.carried(t)))) < 1e-13
+    change = geometry.combine(1.0, new.G, -1.0, ray.transport(t, old.G))
+    assert gap(out(pair.y), out(change)) < 1e-13
+
+
+@pytest.mark.parametrize("horizontal", [False, True])
+@pytest.mark.parametrize(("case", "library"), CASES)
+def test_a_ray_along_a_tangent_is_that_of_its_cotangent(case, library, horizontal):
+    """T need not be tangent; where almost nothing of it is, digits must not be lost."""
+    rng = np.random.default_rng(3)
+    X = case.point(rng)
+    geometry, x, t = case.build(library), into(library, X), 0.4
+    metric = metrics_like(geometry, Metric(horizontal=horizontal))
+    T = geometry.raise_index(x, into(library, case.cotangent(rng, X)))
+    for normal in (0.0, 0.5, 1e6):
+        wild = geometry.combine(1.0, T, normal, x)
+        plain = geometry.ray(x, geometry.cotangent_of(x, wild, metric))
+        along = geometry.ray_along(x, wild, metric)
+        close = 1e-13 * max(1.0, normal)
+        assert gap(out(along(t)), out(plain(t))) < close
+        assert along.longest == pytest.approx(plain.longest, abs=close)
+        assert along.defect == pytest.approx(plain.defect, abs=1e-14)
+        old = geometry.gradient(x, into(library, noise_like(rng, X)))
+        new = geometry.gradient(plain(t), into(library, noise_like(rng, X)))
+        one, two = along.secant(t, old, new), plain.secant(t, old, new)
+        assert gap(out(one.s), out(two.s)) < close
+        assert gap(out(one.y), out(two.y)) < close
+
+
+MATRICES = [
+    Case("stiefel", Stiefel, (9, 3)),
+    Case("stiefel-complex", Stiefel, (9, 3), complex),
+    Case("square", Stiefel, (4, 4)),
+    Case("stack", Stiefel, (2, 6, 2)),
+    Case("generalised", Stiefel, (7, 3), with_B=True),
+    Case("grassmann", Grassmann, (8, 3), complex),
+]
+
+
+@pytest.mark.parametrize("case", MATRICES, ids=str)
+def test_curvature_is_that_of_the_pair(case):
+    """Small matrices alone give ⟨y, φ(y)⟩ and the Grams of normal parts."""
+    rng = np.random.default_rng(4)
+    geometry = case.build(LIBRARIES[0])
+    x, t = case.point(rng), 0.7
+    k = x.shape[-1]
+    ray = geometry.ray(x, case.cotangent(rng, x))
+    y = ray(t)
+    old, new = (geometry.gradient(p, noise_like(rng, x)) for p in (x, y))
+    s, change, seen = ray.secant(t, old, new)
+    root = rng.standard_normal((k, k)) + (1j * rng.standard_normal((k, k)) if case.dtype else 0)
+    D = np.broadcast_to(root @ root.conj().T + np.eye(k), (*x.shape[:-2], k, k))
+    D = D if np.iscomplexobj(x) else D.real
+    for metric in (Metric(), Metric(omega=1.3), Metric(D, 3.0), Metric(D, 3.0, horizontal=True)):
+        expected = geometry.dot(change, geometry.raise_index(y, change, metric))
+        assert geometry.squared_change(y, seen, metric) == pytest.approx(expected, rel=1e-11)
+    squares = geometry.squares(y, seen)
+    inner = geometry._k(y).gram
+    normal = [v - y @ inner(y, v) for v in (s, change)]
+    for gram, v in zip(squares[:2], normal, strict=True):
+        assert np.allclose(gram, inner(v, v), atol=1e-12)
+    turns = [inner(y, v) for v in (s, change)]
+    turns = [0.5 * (m - np.conj(np.swapaxes(m, -1, -2))) for m in turns]
+    sizes = [np.sum(np.abs(m) ** 2) for m in turns]
+    assert np.allclose([float(v) for v in squares[4:]], sizes, rtol=1e-11, atol=1e-12)
+
+
+def test_pairs_of_leaves_are_told_apart():
+    geometry = Product((Stiefel(), Stiefel()))
+    x = tuple(stiefel.random_point(n, 2, seed=n) for n in (5, 6))
+    G = tuple(m.gradient(p, p[::-1].copy()) for m, p in zip(geometry.factors, x, strict=True))
+    at = Lowered(tuple(g.G for g in G), 0.0, tuple(g.turn for g in G))
+    pair = geometry.ray(x, at.G).secant(0.5, at, at)
+    for leaf, factor, p, g in zip(pairs_of(pair), geometry.factors, x, G, strict=True):
+        alone = factor.ray(p, g.G).secant(0.5, g, g)
+        assert np.array_equal(leaf.s, alone.s) and np.array_equal(leaf.y, alone.y)
+
+
+@pytest.mark.parametrize("method", ["auto", "lbfgs", "accelerated", "accelerated-lean", "cg"])
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_the_buffer_of_small_matrices_changes_nothing(method, dtype, monkeypatch):
+    objective, x0 = Brockett.linear(40, 3), stiefel.random_point(40, 3, seed=1, dtype=dtype)
+    packed = stiefel.minimize(objective, x0, method=method, maxiter=25)
+    monkeypatch.setattr(NumpyKernels, "packs", False)
+    plain = stiefel.minimize(objective, x0, method=method, maxiter=25)
+    assert np.allclose(packed.x, plain.x, atol=1e-9)
+    assert np.allclose(packed.history["value"], plain.history["value"], rtol=1e-11)
+    assert packed.nfev == plain.nfev
