@@ -68,7 +68,8 @@ def minimize(
     kick
         Move the start into random virtual orbitals by this fraction of its norm.
     mix
-        Turn the first spin's highest occupied orbital into its lowest virtual one by this angle.
+        Turn the first spin's highest occupied orbital into its lowest virtual one by this angle;
+        in degenerate levels, into its partner of the same direction.
     seed
         Of the kick: a number or a NumPy generator.
     gtol

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .canonical import canonical, probe
 from .energy import Energy, FockBuilder
 from .layout import layout_of
 
@@ -17,10 +18,12 @@ def start(mf: Any, dm0: Any = None) -> tuple[Energy, Orbitals, Orbitals]:
     """(energy, occupied, virtual orbitals) to start from.
 
     The orbitals of ``mf`` where it has some and ``dm0`` is not given; otherwise those of the Fock
-    matrix of ``dm0``, by default PySCF's initial guess, which costs one build.
+    matrix of ``dm0``, by default PySCF's initial guess, which costs one build.  Both come by rising
+    energy and `canonical` within their levels: the two orbitals at the gap are a pair of the same
+    direction where their levels are degenerate.
     """
     builder = FockBuilder(mf)
-    mo_coeff, mo_occ = mf.mo_coeff, mf.mo_occ
+    mo_energy, mo_coeff, mo_occ = mf.mo_energy, mf.mo_coeff, mf.mo_occ
     if dm0 is not None or mo_coeff is None or mo_occ is None:
         dm0 = mf.get_init_guess(mf.mol, mf.init_guess) if dm0 is None else dm0
         mo_energy, mo_coeff = mf.eig(builder(dm0)[1], builder.overlap)
@@ -29,8 +32,10 @@ def start(mf: Any, dm0: Any = None) -> tuple[Energy, Orbitals, Orbitals]:
     C, V = [], []
     for block in layout.active:
         orbitals, occupied = block.of(mo_coeff), block.of(mo_occ) > 0
-        C.append(np.ascontiguousarray(orbitals[:, occupied]))
-        V.append(np.ascontiguousarray(orbitals[:, ~occupied]))
+        energies = np.arange(len(occupied)) if mo_energy is None else block.of(mo_energy)
+        A = probe(mf.mol, block._replace(spin=None).of(builder.overlap))
+        C.append(canonical(orbitals[:, occupied], energies[occupied], A))
+        V.append(canonical(orbitals[:, ~occupied], energies[~occupied], -A))
     return Energy(builder, layout), tuple(C), tuple(V)
 
 
@@ -46,7 +51,8 @@ def kicked(C: Orbitals, V: Orbitals, fraction: float, seed: Any = None) -> Orbit
 def mixed(C: Orbitals, V: Orbitals, angle: float) -> Orbitals:
     """The highest occupied orbital of the first spin turned by ``angle`` into the lowest virtual.
 
-    The usual way to tell the two spins of a singlet apart.
+    The usual way to tell the two spins of a singlet apart.  C and V as `start` gives them: where
+    these levels are degenerate, as π and π* are, the pair is chosen there.
     """
     if len(C) != 2 or not V[0].shape[1]:
         raise ValueError(
