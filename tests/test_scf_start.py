@@ -100,11 +100,12 @@ OBJECTS = {
         molecule("C 0 0 0; H 1 1 1; H 1 -1 -1; H -1 1 -1; H -1 -1 1", "6-31g")
     ),
     "neon": lambda: scf.UHF(molecule("Ne 0 0 0", "cc-pvdz")),
+    "boron": lambda: scf.UHF(gto.M(atom="B 0 0 0", basis="6-31g", spin=1, verbose=0)),
     "two components": two_components,
     "ring": ring,
     "k-points": chain,
 }
-TWO_MATRICES = ("N2", "tilted N2", "benzene", "methane", "neon", "ring")
+TWO_MATRICES = ("N2", "tilted N2", "benzene", "methane", "neon", "boron", "ring")
 
 
 def densities(C):
@@ -123,6 +124,11 @@ def check_same_density(name, perturbed):
 @pytest.mark.parametrize("name", TWO_MATRICES)
 def test_mixed_density_is_the_same_from_every_basis(name):
     check_same_density(name, lambda C, V: mixed(C, V, MIX))
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_density_is_the_same_from_every_basis(name):
+    check_same_density(name, lambda C, V: C)
 
 
 @pytest.mark.parametrize("name", OBJECTS)
@@ -146,6 +152,11 @@ def test_nitrogen_ends_at_its_energy_from_every_basis(name, seed):
     mf = minimize(with_other_basis(OBJECTS[name](), seed), mix=MIX)
     assert mf.e_tot == pytest.approx(MIXED_N2.energy, abs=1e-8)
     assert mf.minimization.stable
+
+
+def test_nitrogen_with_labelled_orbitals_ends_at_its_energy():
+    mol = gto.M(atom=MIXED_N2.atoms, basis=MIXED_N2.basis, symmetry=True, verbose=0)
+    assert minimize(scf.UHF(mol), mix=MIX).e_tot == pytest.approx(MIXED_N2.energy, abs=1e-8)
 
 
 def test_single_levels_keep_their_orbitals_up_to_a_sign():

@@ -31,7 +31,7 @@ def probe(mol: Any, S: Array) -> Array:
     second, weak enough to leave that so, splits what is symmetric about the line to p, as the
     levels of an atom are.  A model without basis functions gets falling weights of its sites.
     """
-    n, nao = len(S), mol.nao
+    n, nao = np.shape(S)[-1], mol.nao  # S: one matrix, or one for each k-point
     if not nao or n not in (nao, 2 * nao):
         return S @ np.diag(1.0 / np.arange(1, n + 1)) @ S
     A = sum(weight * _inverse_distance(mol, point) for weight, point in PROBES)
@@ -54,6 +54,20 @@ def canonical(C: Array, energies: Array, A: Array) -> Array:
     C, energies = C[:, order], np.asarray(energies)[order]
     levels = np.split(np.arange(len(order)), np.flatnonzero(np.diff(energies) > SAME_LEVEL) + 1)
     return np.hstack([_in_phase(_diagonal(C[:, level], A)) for level in levels])
+
+
+def canonical_levels(energies: Any, orbitals: Any, A: Array) -> tuple[Any, Any]:
+    """What PySCF's ``eig`` returned, nested as it is, `canonical`: largest values of A first.
+
+    Before occupations are chosen, so that those of a partly filled level are the same in every run.
+    """
+    if np.ndim(energies[0]) == 0:
+        return np.sort(energies), canonical(orbitals, energies, -A)
+    parts = [canonical_levels(e, c, A) for e, c in zip(energies, orbitals, strict=True)]
+    new_energies, new_orbitals = map(list, zip(*parts, strict=True))
+    if isinstance(energies, np.ndarray):
+        return np.stack(new_energies), np.stack(new_orbitals)
+    return new_energies, new_orbitals
 
 
 def _diagonal(C: Array, A: Array) -> Array:

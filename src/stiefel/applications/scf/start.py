@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .canonical import canonical, probe
+from .canonical import canonical, canonical_levels, probe
 from .energy import Energy, FockBuilder
 from .layout import layout_of
 
@@ -23,17 +23,19 @@ def start(mf: Any, dm0: Any = None) -> tuple[Energy, Orbitals, Orbitals]:
     direction where their levels are degenerate.
     """
     builder = FockBuilder(mf)
+    A = probe(mf.mol, builder.overlap)
     mo_energy, mo_coeff, mo_occ = mf.mo_energy, mf.mo_coeff, mf.mo_occ
     if dm0 is not None or mo_coeff is None or mo_occ is None:
         dm0 = mf.get_init_guess(mf.mol, mf.init_guess) if dm0 is None else dm0
         mo_energy, mo_coeff = mf.eig(builder(dm0)[1], builder.overlap)
+        if not mf.mol.symmetry:  # which labels the orbitals, and occupies them by label
+            mo_energy, mo_coeff = canonical_levels(mo_energy, mo_coeff, A)
         mo_occ = mf.get_occ(mo_energy, mo_coeff)
     layout = layout_of(mf, mo_occ)
     C, V = [], []
     for block in layout.active:
         orbitals, occupied = block.of(mo_coeff), block.of(mo_occ) > 0
         energies = np.arange(len(occupied)) if mo_energy is None else block.of(mo_energy)
-        A = probe(mf.mol, block._replace(spin=None).of(builder.overlap))
         C.append(canonical(orbitals[:, occupied], energies[occupied], A))
         V.append(canonical(orbitals[:, ~occupied], energies[~occupied], -A))
     return Energy(builder, layout), tuple(C), tuple(V)
