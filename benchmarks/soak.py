@@ -11,6 +11,7 @@ tried and what failed, and exits with 1 if anything did.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -73,6 +74,8 @@ def hostile(seed: int, tally: Tally) -> None:
             require(r.feasibility <= 10 * np.finfo(float).eps * math.sqrt(h.K), where)
             require(case.raises is not None or r.nfev == calls[0], where)
             require(case.raises is not None or r.status.name in case.may, where)
+            blamed = name == "wrong sign" and r.status.name == "ROUNDING_LIMIT"
+            require(not blamed, f"{where}: a gradient of the wrong sign was called rounding")
             first = r.history["gradient_norm"][0]
             require(not r.success or r.gradient_norm <= 1e-8 * first, where)
 
@@ -169,6 +172,7 @@ def flips(seed: int, tally: Tally, count: int = 2000) -> None:
 
 def fuzz(seed: int, tally: Tally, examples: int = 200) -> None:
     """The fuzz tests again, with other inputs."""
+    os.environ["FUZZ_EXAMPLES"] = str(examples)  # before the tests are imported
     import hypothesis
 
     import test_trust_files as files
@@ -182,11 +186,27 @@ def fuzz(seed: int, tally: Tally, examples: int = 200) -> None:
             return self.path
 
     with tempfile.TemporaryDirectory() as path:
-        for module, arguments in ((calls, ()), (files, (Folder(path),))):
+        for module, arguments, what in (
+            (calls, (), "fuzzed calls"),
+            (files, (Folder(path),), "fuzzed files"),
+        ):
             for test in list(vars(module).values()):
                 if hasattr(test, "hypothesis"):
-                    hypothesis.seed(seed)(test)(*arguments)
-                    tally["fuzz inputs"] += examples
+                    inner = test.hypothesis.inner_test
+                    test.hypothesis.inner_test = counted(inner, tally, what)
+                    try:
+                        hypothesis.seed(seed)(test)(*arguments)
+                    finally:
+                        test.hypothesis.inner_test = inner
+
+
+def counted(test: Callable[..., Any], tally: Tally, what: str) -> Callable[..., Any]:
+    @functools.wraps(test)
+    def run(*arguments: Any, **options: Any) -> Any:
+        tally[what] += 1
+        return test(*arguments, **options)
+
+    return run
 
 
 PARTS: dict[str, Callable[[int, Tally], None]] = {
