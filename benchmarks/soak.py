@@ -84,6 +84,7 @@ def rounding(seed: int, tally: Tally) -> None:
     """1e-12 or ROUNDING_LIMIT, from several starts."""
     import test_trust_rounding as t
 
+    bad = []
     for name, fun in t.CONVERGE.items():
         for method in METHODS:
             x0 = stiefel.random_point(t.N, t.K, seed=seed)
@@ -91,7 +92,9 @@ def rounding(seed: int, tally: Tally) -> None:
             tally["rounding runs"] += 1
             tally["rounding runs that reached 1e-12"] += r.success
             good = r.status.name in ("CONVERGED", "ROUNDING_LIMIT")
-            require(good, f"{method} on {name!r}, seed {seed}: {r.message}")
+            if not good:
+                bad.append(f"{method} on {name!r}, seed {seed}: {r.message}")
+    require(not bad, "; ".join(bad))
 
 
 def kills(seed: int, tally: Tally, count: int = 50) -> None:

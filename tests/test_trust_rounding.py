@@ -9,6 +9,7 @@ import pytest
 
 import stiefel
 from stiefel.solvers import METHODS
+from stiefel.solvers.problem import Problem, last_digit
 
 N, K = 24, 3
 A = np.linspace(1.0, 4.0, N)[:, None]
@@ -107,6 +108,51 @@ def test_conjugate_gradients_do_not_trust_a_bracket_that_noise_has_made(name, se
     result = stiefel.minimize((CONVERGE | MAY_STOP)[name], x0, method="cg", rtol=TOLERANCE)
     assert result.success, result.message
     assert result.nfev < 4 * result.nit
+
+
+# Starts from which f, near zero, was thought to be more precise than the terms that cancel in it.
+NEAR_ZERO = {
+    "gradient-descent": (100, 107, 111, 116),
+    "accelerated": (106, 115),
+    "accelerated-gradient-restart": (117, 121),
+    "accelerated-lean": (101, 105, 111, 116),
+    "lbfgs": (121,),
+}
+
+
+@pytest.mark.parametrize(("method", "seed"), [(m, s) for m, all in NEAR_ZERO.items() for s in all])
+def test_a_minimum_at_zero_keeps_the_rounding_of_the_terms(method, seed):
+    x0 = stiefel.random_point(N, K, seed=seed)
+    result = stiefel.minimize(CONVERGE["minimum at zero"], x0, method=method, rtol=TOLERANCE)
+    assert result.success, result.message
+
+
+def test_the_last_digit_of_a_value():
+    for f, unit in (
+        (1.0, 1.0),
+        (-6.0, 2.0),
+        (0.1, math.ulp(0.1) * 2),
+        (3 * 2.0**-1074, 2.0**-1074),
+    ):
+        assert last_digit(f) == unit
+    assert last_digit(0.0) == math.inf
+    rng = np.random.default_rng(0)
+    for f, q in zip(rng.standard_normal(100), rng.integers(-60, 60, 100), strict=True):
+        assert math.fmod(f, last_digit(f)) == 0
+        assert last_digit(math.ldexp(float(np.round(f * 1e6) * 2 + 1), int(q))) == 2.0**q
+
+
+def test_the_noise_of_a_value_in_which_large_terms_cancelled():
+    problem = Problem(None, None, magnitude=8.0)
+    eps, rng = 2.0**-52, np.random.default_rng(0)
+    for _ in range(100):
+        f = (8.0 + 1e-12 * rng.standard_normal()) - 8.0  # a few ulps of 8
+        assert 4 * eps <= problem.noise(f) <= 80 * eps
+        exact = 1e-12 * rng.standard_normal()
+        assert problem.noise(exact) == 10 * eps * abs(exact)
+    assert problem.noise(0.0) == 80 * eps
+    assert problem.noise(8.0) == 80 * eps
+    assert Problem(None, None, magnitude=8.0, fnoise=1e-3).noise(0.0) == 1e-3
 
 
 @pytest.mark.parametrize("method", METHODS)

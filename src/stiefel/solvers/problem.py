@@ -14,6 +14,16 @@ Array = Any
 
 PLAUSIBLE_NOISE = 1e-6  # relative to the size of f: a larger one is a jump, not noise
 ROUNDING = 10.0  # ulps of f that a sum of many terms loses
+LOST_BITS = 20  # zeros at the end of f: one value in a million has as many by chance
+
+
+def last_digit(f: float) -> float:
+    """The place value of the last bit of f that is not zero; infinite for f = 0."""
+    if not f or not math.isfinite(f):
+        return math.inf
+    mantissa, exponent = math.frexp(f)
+    digits = int(abs(mantissa) * 2.0**53)
+    return math.ldexp(digits & -digits, exponent - 53)
 
 
 class Objective(Protocol):
@@ -94,8 +104,20 @@ class Problem:
         return PLAUSIBLE_NOISE * max(abs(f), self.magnitude)
 
     def noise(self, f: float) -> float:
-        """The size beneath which differences of values near f mean nothing."""
-        return self.fnoise if self.fnoise is not None else ROUNDING * self.eps * abs(f)
+        """The size beneath which differences of values near f mean nothing.
+
+        A value that passes near zero because large terms cancel keeps their rounding.  It shows:
+        its last digits are zeros.
+        """
+        if self.fnoise is not None:
+            return self.fnoise
+        rounding = ROUNDING * self.eps * abs(f)
+        if abs(f) > self.magnitude * 2.0**-LOST_BITS:
+            return rounding
+        unit = last_digit(f)
+        if unit <= self.eps * abs(f) * 2.0**LOST_BITS:
+            return rounding
+        return min(ROUNDING * unit, ROUNDING * self.eps * self.magnitude)
 
     def local(self, Y: Array, value: float | None = None) -> Local:
         """Evaluate value and gradient at Y."""
