@@ -22,6 +22,7 @@ from .geometry.feasibility import feasible, is_feasible
 from .geometry.grassmann import check_invariant_gradient
 from .geometry.orthogonal import determinants
 from .interop.arrays import describe, own_copy
+from .interop.blas_threads import threads_for
 from .interop.mpi.ranks import Ranks
 from .interop.mpi.start import agree, guarded, join, shared_callback, together
 from .interop.progress import ProgressLine
@@ -151,28 +152,32 @@ def minimize(
     place_and_time = checkpoint, checkpoint_interval, resume, solver
     saver = _saver(*place_and_time, geometry, X, leaves, comm, ranks, known)
     saved = saver.load(geometry) if saver is not None and saver.exists() else None
-    objective.calibrate(X)
-    check_invariant_gradient(geometry, X, objective.first_gradient)
-    problem = Problem(
-        geometry,
-        objective,
-        preconditioner,
-        None if fnoise is None else fnoise * objective.scale,
-        geometry.eps(X),
-        objective.hessian_product,
-        magnitude=objective.initial_magnitude,
-    )
-    line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
-    stop_flag = shared_callback(ranks, callback)
-    ledger = Ledger(problem, objective, ranks, restorations=int(restored))
-    run = Run(ledger, solver, rule, stop_flag, line, saver)
-    if saver is not None and saved is not None:
-        saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
-        nhev = int(saved.history.as_array()["nhev"][-1])
-        objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
-        result = run.resume(saved)
-    else:
-        result = run.start(X)
+    threads = threads_for(X)
+    objective.wrap(threads.freely)
+    with threads:
+        objective.calibrate(X)
+        check_invariant_gradient(geometry, X, objective.first_gradient)
+        problem = Problem(
+            geometry,
+            objective,
+            preconditioner and threads.freely(preconditioner),
+            None if fnoise is None else fnoise * objective.scale,
+            geometry.eps(X),
+            objective.hessian_product,
+            magnitude=objective.initial_magnitude,
+        )
+        line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
+        stop_flag = shared_callback(ranks, callback and threads.freely(callback))
+        ledger = Ledger(problem, objective, ranks, restorations=int(restored))
+        run = Run(ledger, solver, rule, stop_flag, line, saver)
+        if saver is not None and saved is not None:
+            saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
+            nhev = int(saved.history.as_array()["nhev"][-1])
+            objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
+            result = run.resume(saved)
+        else:
+            box, X = [X], None
+            result = run.start(box)
     if line is not None:
         line.close(result.message)
     if ranks is None:

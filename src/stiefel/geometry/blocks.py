@@ -27,6 +27,14 @@ class Blocks:
         k = self._k(X)
         return k.xp.empty((rows, *X.shape), dtype=X.dtype, device=k.device(X))
 
+    def block_of(self, C: Array) -> Array:
+        """C as a block of one row."""
+        return C[None, ...]
+
+    def raise_onto(self, X: Array, W: Array, metric: Any) -> Array:
+        """φ(W), perhaps written over W, which nobody needs any more."""
+        return self.raise_index(X, W, metric)  # type: ignore[attr-defined]
+
     def ray_along(self, X: Array, T: Array, metric: Any) -> Any:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
         return self.ray(X, self.cotangent_of(X, T, metric))  # type: ignore[attr-defined]
@@ -36,9 +44,16 @@ class Blocks:
         k = self._k(C)
         return np.asarray(to_numpy(k.call(moving.block_dot, block, C)), dtype=np.float64)
 
-    def block_add(self, a: float, C: Array, block: Array, weights: np.ndarray[Any, Any]) -> Array:
-        """a C + Σ weights_i block_i."""
-        k = self._k(block)
+    def block_add(
+        self,
+        a: float,
+        C: Array,
+        block: Array,
+        weights: np.ndarray[Any, Any],
+        overwrite: bool = False,
+    ) -> Array:
+        """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
+        k = self._k(block).overwriting() if overwrite else self._k(block)
         return k.call(moving.block_add, a, C, block, k.asarray(weights, block))
 
     def block_write(self, block: Array, i: int, C: Array) -> Array:

@@ -127,6 +127,10 @@ class Kernels:
         """G − X S."""
         return G - X @ S
 
+    def overwriting(self) -> Kernels:
+        """These kernels with `combine` and `subtract` free to write over their first argument."""
+        return self
+
     def write_row(self, block: Array, i: int, C: Array) -> Array:
         """``block`` with C as its row i; in place where the library allows it."""
         block[i, ...] = C

@@ -88,12 +88,17 @@ class Product:
     def block(self, X: Leaves, rows: int) -> Leaves:
         return tuple(m.block(x, rows) for m, x in zip(self.factors, X, strict=True))
 
+    def block_of(self, C: Leaves) -> Leaves:
+        return self._map("block_of", C)
+
     def block_dot(self, block: Leaves, C: Leaves) -> Any:
         return sum(self._map("block_dot", block, C))
 
-    def block_add(self, a: float, C: Leaves, block: Leaves, weights: Any) -> Leaves:
+    def block_add(
+        self, a: float, C: Leaves, block: Leaves, weights: Any, overwrite: bool = False
+    ) -> Leaves:
         leaves = zip(self.factors, C, block, strict=True)
-        return tuple(m.block_add(a, c, b, weights) for m, c, b in leaves)
+        return tuple(m.block_add(a, c, b, weights, overwrite) for m, c, b in leaves)
 
     def block_write(self, block: Leaves, i: int, C: Leaves) -> Leaves:
         return tuple(m.block_write(b, i, c) for m, b, c in zip(self.factors, block, C, strict=True))
@@ -118,6 +123,10 @@ class Product:
             g.scale * m.raise_index(x, w, g)
             for m, x, w, g in zip(self.factors, X, W, metric, strict=True)
         )
+
+    def raise_onto(self, X: Leaves, W: Leaves, metric: Any) -> Leaves:
+        leaves = zip(self.factors, X, W, metric, strict=True)
+        return tuple(g.scale * m.raise_onto(x, w, g) for m, x, w, g in leaves)
 
     def cotangent_of(self, X: Leaves, T: Leaves, metric: Any) -> Leaves:
         return self._map("cotangent_of", X, T, metric)

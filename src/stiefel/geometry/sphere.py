@@ -43,6 +43,7 @@ class Sphere(Stiefel):
     inner = _on_columns(Stiefel.inner)
     inner_tangent = _on_columns(Stiefel.inner_tangent)
     raise_index = _on_columns(Stiefel.raise_index)
+    raise_onto = _on_columns(Stiefel.raise_onto)
     lower_index = _on_columns(Stiefel.lower_index)
     cotangent_of = _on_columns(Stiefel.cotangent_of)
     longest = _on_columns(Stiefel.longest)

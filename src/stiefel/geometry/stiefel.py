@@ -104,6 +104,10 @@ class Stiefel(Blocks, Learning):
             return metrics.raise_index(self._k(X), X, W, metric)
         return self._k(X).call(_add_projection, X, W, 1.0)
 
+    def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
+        """φ(W), perhaps written over W, which nobody needs any more."""
+        return metrics.raise_index(self._k(X).overwriting(), X, W, metric)
+
     def lower_index(self, X: Array, T: Array) -> Array:
         """The cotangent φ⁻¹(T) = (I − XXᴴ/2)T of a tangent T."""
         return self._k(X).call(_add_projection, X, T, -0.5)

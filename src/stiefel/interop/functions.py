@@ -51,12 +51,19 @@ class CountedObjective:
         self.initial_magnitude = 0.0  # |f(x0)|, scaled
         self._limit = max_evaluations
         self._tree = tree
-        self._leaves = x0 if isinstance(x0, tuple) else (x0,)
+        self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._value, self._pair, self._jac = _adapt(fun, jac, self._leaves[0], tree)
         self._hessp = _adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
         self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
+
+    def wrap(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Have the user's functions called through ``wrapper``."""
+        self._value, self._pair, self._jac, self._hessp = (
+            function and wrapper(function)
+            for function in (self._value, self._pair, self._jac, self._hessp)
+        )
 
     def user_point(self, X: Any) -> Any:
         """X in the structure of x0."""
@@ -200,6 +207,13 @@ class CountedObjective:
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
         return max(_largest(g) for g in leaves)
+
+
+def _like(x: Array) -> Array:
+    """An array of the same kind, shape and dtype that holds no memory, where there is such."""
+    if not isinstance(x, np.ndarray):
+        return x
+    return np.broadcast_to(np.zeros((), x.dtype), x.shape)
 
 
 def _adapt(

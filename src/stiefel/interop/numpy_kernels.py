@@ -7,6 +7,7 @@ beyond rounding.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -28,12 +29,21 @@ _AXPY = {
     np.dtype(np.complex64): blas.caxpy,
     np.dtype(np.complex128): blas.zaxpy,
 }
+GEMV = {
+    np.dtype(np.float32): blas.sgemv,
+    np.dtype(np.float64): blas.dgemv,
+    np.dtype(np.complex64): blas.cgemv,
+    np.dtype(np.complex128): blas.zgemv,
+}
 _GESV = {
     np.dtype(np.float32): lapack.sgesv,
     np.dtype(np.float64): lapack.dgesv,
     np.dtype(np.complex64): lapack.cgesv,
     np.dtype(np.complex128): lapack.zgesv,
 }
+
+
+CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
 
 
 class NumpyKernels(Kernels):
@@ -51,6 +61,13 @@ class NumpyKernels(Kernels):
 
     def adjoint(self, A: Array) -> Array:
         return A.conj().mT if A.dtype.kind == "c" else A.mT
+
+    def overwriting(self) -> Kernels:
+        if type(self) is not NumpyKernels:
+            return self
+        result = copy.copy(self)
+        result.__class__ = Overwriting
+        return result
 
     def is_complex(self, A: Array) -> bool:
         return bool(A.dtype.kind == "c")
@@ -142,8 +159,7 @@ class NumpyKernels(Kernels):
         plain = not isinstance(q, np.ndarray)  # a stack of columns has one number for each
         if axpy is None or not (plain and out.flags.c_contiguous and y.flags.c_contiguous):
             out += q * y
-            return out
-        if out.size:  # BLAS refuses empty arrays
+        elif out.size:  # BLAS refuses empty arrays
             axpy(y.reshape(-1), out.reshape(-1), a=q)
         return out
 
@@ -155,6 +171,22 @@ class NumpyKernels(Kernels):
 
     def finite(self, A: Array) -> bool:
         return bool(np.isfinite(A).all())
+
+
+class Overwriting(NumpyKernels):
+    """`NumpyKernels` with `combine` and `subtract` free to write over their first argument."""
+
+    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
+        if X.ndim != 2 or X.nbytes <= CHUNK:
+            return super().combine(X, P, U, Q)
+        rows = max(1, CHUNK // X[:1].nbytes)
+        for start in range(0, len(X), rows):
+            part = slice(start, start + rows)
+            X[part] = super().combine(X[part], P, U[part], Q)
+        return X
+
+    def subtract(self, G: Array, X: Array, S: Array) -> Array:
+        return add_product(G, -1.0, X, S)
 
 
 def solve_in_place(A: Array, B: Array) -> Array:

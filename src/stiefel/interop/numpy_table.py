@@ -16,7 +16,7 @@ import numpy as np
 from stiefel.geometry import cayley, secant, transport
 from stiefel.geometry.kernels import Array, Kernels
 
-from .numpy_kernels import add_product, solve_in_place
+from .numpy_kernels import GEMV, Overwriting, add_product, solve_in_place
 from .numpy_packed import LARGEST, PackedGrams, pack
 
 
@@ -157,8 +157,12 @@ def block_dot(k: Kernels, block: Array, C: Array) -> Array:
 
 
 def block_add(k: Kernels, a: float, C: Array, block: Array, weights: Array) -> Array:
-    out = (weights @ block.reshape(len(block), -1)).reshape(C.shape)
-    out += C if a == 1.0 else a * C
+    gemv = GEMV.get(C.dtype) if C.flags.c_contiguous and C.size else None
+    rows = block.reshape(len(block), -1)
+    if gemv is None:
+        return a * C + (weights @ rows).reshape(C.shape)
+    out = C if isinstance(k, Overwriting) else C.copy()
+    gemv(1.0, rows.T, weights, beta=a, y=out.reshape(-1), overwrite_y=True)
     return out
 
 

@@ -50,9 +50,9 @@ class Run:
 
     # -- the loop --------------------------------------------------------------------------
 
-    def start(self, x0: Array) -> Result:
-        """Minimise from x0."""
-        return self._guard(lambda: self._loop(self._begin(x0)))
+    def start(self, box: list[Array]) -> Result:
+        """Minimise from the point in the box; it is taken out, so that nobody holds on to it."""
+        return self._guard(lambda: self._loop(self._begin(box.pop())))
 
     def resume(self, saved: Saved) -> Result:
         """Go on after the iteration that was saved."""

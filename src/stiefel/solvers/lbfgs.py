@@ -29,7 +29,7 @@ from .metric import (
     squared_change,
     still_invariant,
 )
-from .pairs import Pairs, apply_inverse, no_pairs, remember
+from .pairs import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Gradient, Local, Problem
 from .result import Status
@@ -37,8 +37,7 @@ from .secant_search import SecantSearch, Step
 
 Array = Any
 
-LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations …
-FEW = 3  # … and so many pairs must do
+LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
 
 
@@ -61,7 +60,8 @@ class LBFGS:
 
     Parameters
     ----------
-    memory : number m of pairs kept; at most 3 for points of more than four million entries.
+    memory : number m of pairs kept; points of more than four million entries keep none, and use
+        the newest pair only.
     metric : how the initial Hessian is learned; None for the canonical metric.
     sufficient_decrease, curvature : c₁ and c₂ of the line search.
     initial_length : length of the first step, for a column.
@@ -88,7 +88,8 @@ class LBFGS:
     def init(self, problem: Problem, x: Array) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
-        pairs = no_pairs(geometry, x, self._memory(x))
+        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
+        pairs = NOTHING if large else no_pairs(geometry, x, self.memory)
         return self._aimed(problem, x, at, pairs, learned, 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
@@ -100,10 +101,6 @@ class LBFGS:
     @cached_property
     def _search(self) -> SecantSearch:
         return SecantSearch(self.sufficient_decrease, self.curvature, self.longest)
-
-    def _memory(self, x: Array) -> int:
-        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
-        return min(self.memory, FEW) if large else self.memory
 
     def _arrive(self, problem: Problem, s: State, taken: Step) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
@@ -121,7 +118,7 @@ class LBFGS:
             square = squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
         new = self._aimed(problem, x, at, pairs, learned, gamma)
-        return new._replace(noise=taken.noise, blind=not taken.readable)
+        return new._replace(pairs=new.pairs.spent(), noise=taken.noise, blind=not taken.readable)
 
     def _aimed(
         self,
@@ -162,18 +159,20 @@ class LBFGS:
     ) -> Array:
         """−H ∇f."""
 
-        def phi(q: Array) -> Array:
-            return raised(problem, x, q, learned, at.aux)
-
         if pairs.held:
-            return apply_inverse(problem.geometry, pairs, at.G, gamma, phi)
-        r = phi(at.G)
+
+            def phi(q: Array) -> Array:
+                return raised(problem, x, q, learned, at.aux, overwrite=True)
+
+            owned = problem.precond is None  # otherwise it may be an array of the user's
+            return apply_inverse(problem.geometry, pairs, at.G, gamma, phi, owned)
+        r = raised(problem, x, at.G, learned, at.aux)
         scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
         return problem.geometry.scale(-scale, r)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
-        if s.pairs.held == 0:
+        if s.k == 0:
             limit = s.blind or abs(s.local.slope) <= problem.noise(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)

@@ -148,15 +148,26 @@ def metric_of(geometry: Any, learned: tuple[Learned, ...]) -> Any:
     return metrics if hasattr(geometry, "factors") else metrics[0]
 
 
-def raised(problem: Problem, x: Array, G: Array, learned: tuple[Learned, ...], aux: Any) -> Array:
-    """φ(G), a tangent, in the preconditioner's metric or in the learned one."""
+def raised(
+    problem: Problem,
+    x: Array,
+    G: Array,
+    learned: tuple[Learned, ...],
+    aux: Any,
+    overwrite: bool = False,
+) -> Array:
+    """φ(G), a tangent, in the preconditioner's metric or in the learned one.
+
+    With ``overwrite`` it may take the place of G.
+    """
     geometry = problem.geometry
     if problem.precond is not None:
         T = geometry.raise_index(x, problem.preconditioned(x, G, aux))
         if geometry.dot(G, T) > 0:
             return T
         # A preconditioner that is not positive here is left aside, as in every other method.
-    return geometry.raise_index(x, G, metric_of(geometry, learned))
+    raise_index = geometry.raise_onto if overwrite else geometry.raise_index
+    return raise_index(x, G, metric_of(geometry, learned))
 
 
 def squared_change(

@@ -8,6 +8,8 @@ newest, the two-loop recursion is four products with a block:
 
 R⁻¹ is kept, not R: a new pair adds the column −R⁻¹Sᵀy/⟨s, y⟩, and without the oldest pair R⁻¹ is
 what is left of it.  It stands in the order of the rings, with zeros for the row that is not used.
+
+Without blocks the newest pair is used for the direction that follows it, and then dropped.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ Small = np.ndarray[Any, Any]
 
 
 class Pairs(NamedTuple):
-    """At most m pairs in blocks of m + 1 rows."""
+    """At most m pairs in blocks of m + 1 rows, or without blocks the newest pair alone."""
 
-    S: Array
-    Y: Array
+    S: Array | None
+    Y: Array | None
     inverse: Small  # R⁻¹
     diagonal: Small  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
@@ -41,6 +43,13 @@ class Pairs(NamedTuple):
             inverse=np.zeros_like(self.inverse), diagonal=np.zeros_like(self.diagonal), rows=()
         )
 
+    def spent(self) -> Pairs:
+        """What is kept once the direction is known."""
+        return self if len(self.diagonal) != 1 else NOTHING
+
+
+NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
+
 
 def no_pairs(geometry: Any, x: Array, memory: int) -> Pairs:
     rows = memory + 1
@@ -51,6 +60,9 @@ def no_pairs(geometry: Any, x: Array, memory: int) -> Pairs:
 def remember(geometry: Any, pairs: Pairs, s: Array, y: Array, sy: float) -> Pairs:
     """``pairs`` with one more, of ⟨s, y⟩ = sy, and without the oldest if they are many; 2mnk."""
     most = len(pairs.diagonal)
+    if not most:
+        blocks = geometry.block_of(s), geometry.block_of(y)
+        return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,), 1)
     row = pairs.written if pairs.written < most else _spare(pairs.rows, most)
     S, Y = geometry.block_write(pairs.S, row, s), geometry.block_write(pairs.Y, row, y)
     written, rows = max(pairs.written, row + 1), (*pairs.rows, row)
@@ -65,16 +77,24 @@ def remember(geometry: Any, pairs: Pairs, s: Array, y: Array, sy: float) -> Pair
 
 
 def apply_inverse(
-    geometry: Any, pairs: Pairs, g: Array, gamma: float, phi: Callable[[Array], Array]
+    geometry: Any,
+    pairs: Pairs,
+    g: Array,
+    gamma: float,
+    phi: Callable[[Array], Array],
+    owned: bool,
 ) -> Array:
-    """−H g for a cotangent g, a direction that is tangent up to the parts of old pairs; 8mnk."""
+    """−H g for a cotangent g, a direction that is tangent up to the parts of old pairs; 8mnk.
+
+    ``phi`` may overwrite what it is given; what it returns is overwritten if it is ``owned``.
+    """
     used = slice(0, pairs.written)
     S, Y = geometry.block_rows(pairs.S, used), geometry.block_rows(pairs.Y, used)
     inverse, diagonal = pairs.inverse[used, used], pairs.diagonal[used]
     a = inverse @ geometry.block_dot(S, g)
     r = phi(geometry.block_add(1.0, g, Y, -a))
     c = (gamma * geometry.block_dot(Y, r) - diagonal * a) @ inverse
-    return geometry.block_add(-gamma, r, S, c)
+    return geometry.block_add(-gamma, r, S, c, overwrite=owned)
 
 
 def _spare(rows: tuple[int, ...], most: int) -> int:

@@ -36,7 +36,7 @@ class Step(NamedTuple):
     t: float
     X: Array
     gradient: Gradient
-    pair: Secant
+    pair: Secant  # None while the search goes on
     sy: float  # ⟨s, y⟩ = t (s(t) − s₀): the transport is isometric
     noise: float  # the noise of f beyond plain rounding, as measured so far
     readable: bool  # the decrease is larger than the noise of f
@@ -54,10 +54,13 @@ class SecantSearch:
         """From t = 1 on along the ray of ``local``, whose slope is s₀ < 0."""
         f, slope, ray, size = local.f, local.slope, local.ray, local.ray.longest
         limit = self.longest / size if size > 0 else math.inf
-        low, high, kept = 0.0, math.inf, None
+        low, high = 0.0, math.inf
+        kept: Step | None = None
+        step: Step | None
         doubts: list[tuple[float, float, float]] = []  # t, how far f and slopes disagree, slopes
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
+            X = at = pair = step = None  # the tall arrays of the trial before
             X = ray(t)
             at = problem.gradient(X)
             if not at.finite:
@@ -75,9 +78,10 @@ class SecantSearch:
                     noise, good = max(gap for _, gap, _ in doubts), True
             if good:
                 readable = -0.5 * t * slope > MARGIN * level
-                kept = Step(t, X, at, pair, t * (end - slope), noise, readable)
+                step = Step(t, X, at, pair, t * (end - slope), noise, readable)
                 if end >= self.curvature * slope or t >= 0.99 * limit:
-                    return kept
+                    return step
+                kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]
                 low = t
                 grow = _clip(_secant(slope, end), *GROWTH)
                 t = min(grow * t, limit) if high == math.inf else 0.5 * (low + high)
@@ -86,7 +90,10 @@ class SecantSearch:
                 t = _clip(t * _secant(slope, end), low + 0.1 * (t - low), low + 0.7 * (t - low))
             if not low < t < high:
                 break
-        return kept
+        if kept is None:
+            return None
+        pair = ray.secant(kept.t, local, kept.gradient)
+        return kept._replace(X=ray(kept.t), pair=pair)  # the same bits as before
 
 
 def _is_noise(doubts: list[tuple[float, float, float]]) -> bool:
