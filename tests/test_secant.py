@@ -9,8 +9,6 @@ from stiefel import Grassmann, Stiefel
 from stiefel.geometry import Product
 from stiefel.geometry.metric import Metric
 from stiefel.geometry.secant import Lowered
-from stiefel.interop.numpy_kernels import NumpyKernels
-from stiefel.objectives import Brockett
 from stiefel.solvers.metric import pairs_of
 
 CASES = [
@@ -139,13 +137,19 @@ def test_pairs_of_leaves_are_told_apart():
         assert np.array_equal(leaf.s, alone.s) and np.array_equal(leaf.y, alone.y)
 
 
-@pytest.mark.parametrize("method", ["auto", "lbfgs", "accelerated", "accelerated-lean", "cg"])
-@pytest.mark.parametrize("dtype", [float, complex])
-def test_the_buffer_of_small_matrices_changes_nothing(method, dtype, monkeypatch):
-    objective, x0 = Brockett.linear(40, 3), stiefel.random_point(40, 3, seed=1, dtype=dtype)
-    packed = stiefel.minimize(objective, x0, method=method, maxiter=25)
-    monkeypatch.setattr(NumpyKernels, "packs", False)
-    plain = stiefel.minimize(objective, x0, method=method, maxiter=25)
-    assert np.allclose(packed.x, plain.x, atol=1e-9)
-    assert np.allclose(packed.history["value"], plain.history["value"], rtol=1e-11)
-    assert packed.nfev == plain.nfev
+def test_kernels_that_overwrite_compute_the_same():
+    """Large matrices are overwritten piece by piece; nothing but the first argument changes."""
+    rng = np.random.default_rng(5)
+    n, k = 30_000, 7
+    geometry = Stiefel()
+    X, W = stiefel.random_point(n, k, seed=1), rng.standard_normal((n, k))
+    root = rng.standard_normal((k, k))
+    block, weights = rng.standard_normal((3, n, k)), rng.standard_normal(3)
+    for metric in (Metric(), Metric(root @ root.T + np.eye(k), 3.0), Metric(horizontal=True)):
+        expected, before = geometry.raise_index(X, W, metric), X.copy()
+        given = W.copy()
+        assert gap(geometry.raise_onto(X, given, metric), expected) < 1e-12
+        assert np.array_equal(X, before)
+    expected = geometry.block_add(-0.3, W, block, weights)
+    assert gap(expected, -0.3 * W + np.tensordot(weights, block, 1)) < 1e-12
+    assert gap(geometry.block_add(-0.3, W, block, weights, overwrite=True), expected) < 1e-15

@@ -21,6 +21,7 @@ the k×k coefficients, takes even that away and costs no tall work.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from . import secant as secants
@@ -129,7 +130,7 @@ class Ray:
     def __call__(self, t: float) -> Any:
         return self._kernels.call(point, self._X, self._W, self._grams, t, self._M)
 
-    @property
+    @cached_property
     def longest(self) -> float:
         """The largest ‖φ(W)‖_F of the matrices of a stack: how far t = 1 would move one."""
         square = float(self._kernels.call(moving.longest, self._X, self._grams))

@@ -30,8 +30,6 @@ Array = Any
 class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
-    packs = False  # whether rays of small matrices stand in one buffer; see interop.numpy_packed
-
     def __init__(self, xp: Any) -> None:
         self.xp = xp
 

@@ -7,7 +7,6 @@ beyond rounding.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -47,11 +46,10 @@ CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
 
 
 class NumpyKernels(Kernels):
-    packs = True
-
     def __init__(self) -> None:
         super().__init__(np)
         self._eyes: dict[tuple[int, Any], Array] = {}
+        self._overwriting: NumpyKernels | None = None
         from .numpy_table import TABLE
 
         self._table = TABLE
@@ -63,11 +61,11 @@ class NumpyKernels(Kernels):
         return A.conj().mT if A.dtype.kind == "c" else A.mT
 
     def overwriting(self) -> Kernels:
-        if type(self) is not NumpyKernels:
+        if type(self) is not NumpyKernels or self._weigh is not None:
             return self
-        result = copy.copy(self)
-        result.__class__ = Overwriting
-        return result
+        if self._overwriting is None:
+            self._overwriting = Overwriting()
+        return self._overwriting
 
     def is_complex(self, A: Array) -> bool:
         return bool(A.dtype.kind == "c")

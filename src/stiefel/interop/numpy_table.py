@@ -17,37 +17,11 @@ from stiefel.geometry import cayley, secant, transport
 from stiefel.geometry.kernels import Array, Kernels
 
 from .numpy_kernels import GEMV, Overwriting, add_product, solve_in_place
-from .numpy_packed import LARGEST, PackedGrams, pack
-
-
-def prepare(k: Kernels, X: Array, W: Array) -> tuple[cayley.Grams, Array, Array]:
-    if not _packs(k, X):
-        return cayley.prepare(k, X, W)
-    grams = pack(X, W)
-    return grams, cayley.squared_norm(k, grams), cayley.squared_defect(k, grams)
-
-
-def _packs(k: Kernels, X: Array) -> bool:
-    small = X.ndim == 2 and X.shape[1] > 1 and X.size <= LARGEST
-    return small and k._weigh is None and k.packs
-
-
-def prepare_tangent(
-    k: Kernels, X: Array, T: Array, theta: float
-) -> tuple[cayley.Grams, Array, Array, Array]:
-    if not _packs(k, X):
-        return cayley.prepare_tangent(k, X, T, theta)
-    before = pack(X, T)
-    size = k.trace(before.WW)
-    grams, M = before.packed.shifted(theta)
-    return grams, M, cayley.squared_defect(k, grams), size
 
 
 def point(
     k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float, M: Array | None = None
 ) -> Array:
-    if isinstance(grams, PackedGrams):
-        return grams.packed.point(t)
     if X.ndim != 2 or X.shape[1] == 1:
         return cayley.point(k, X, W, grams, t, M)
     S = _cayley_solution(k, *grams, t)
@@ -116,9 +90,6 @@ def secant_pair(
 ) -> secant.Secant:
     if X.ndim != 2:
         return secant.secant(k, X, W, grams, t, G, turn, G_new, turn_new, M)
-    if isinstance(grams, PackedGrams):
-        s, y = grams.packed.secant(t, turn, k.gram(W, G), G_new - G)
-        return secant.Secant(s, y, _curvature(k, grams, t, y, turn_new - turn))
     a, b, c = grams
     size = a.shape[0]
     right = np.empty((2 * size, 2 * size), a.dtype, order="F")
@@ -222,8 +193,6 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
 
 
 TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
-    cayley.prepare: prepare,
-    cayley.prepare_tangent: prepare_tangent,
     cayley.point: point,
     cayley.extrapolate: extrapolate,
     transport.carried: carried,

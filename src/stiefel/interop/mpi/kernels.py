@@ -37,7 +37,6 @@ def _joined(library: type[Kernels]) -> type[Kernels]:
 class DistributedKernels(Kernels):
     """What differs from the kernels of one machine, for any array library."""
 
-    packs = False  # a buffer's Gram matrix would not be summed over ranks
     ranks: Ranks
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
