@@ -4,8 +4,8 @@ Run on one thread; CPU time is measured, so that a busy machine disturbs little:
 
     OPENBLAS_NUM_THREADS=1 python -m pytest benchmarks/test_overhead.py -s
 
-Targets: at most 2 (2.2 for `auto`) at n = 1000, k = 10, and 1.2 at n = 100,000, k = 20.  The ratio is printed
-and kept in the benchmark's ``extra_info``; nothing asserts a time.
+Targets: at most 2 (2.2 for `auto`) at n = 1000, k = 10, and 1.2 at n = 100,000, k = 20.  The
+ratio is printed and kept in the benchmark's ``extra_info``; nothing asserts a time.
 """
 
 import time

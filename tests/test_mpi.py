@@ -110,7 +110,7 @@ def test_a_run_resumes_bit_for_bit_and_on_other_numbers_of_ranks(tmp_path):
 def test_killing_a_rank_ends_the_job_and_its_checkpoint_goes_on_elsewhere(tmp_path):
     path = str(tmp_path / "run.npz")
     job = subprocess.Popen(
-        command(2, "saved", path, "victim", "0.2"),
+        command(2, "saved", path, "victim", "2.0"),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
