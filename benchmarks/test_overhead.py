@@ -141,7 +141,7 @@ def prepared_auto(n, k, warm=40):
     X0 = random_point(n, k, seed=0)
     counted = CountedObjective(objective, None, Tree(X0), X0)
     problem = Problem(Stiefel().bind(X0), counted)
-    solver = LBFGS(metric=LearnedMetric())
+    solver = LBFGS(memory=5, metric=LearnedMetric())
     return objective, counted, problem, solver, run(solver, problem, solver.init(problem, X0), warm)
 
 
