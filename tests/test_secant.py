@@ -153,3 +153,10 @@ def test_kernels_that_overwrite_compute_the_same():
     expected = geometry.block_add(-0.3, W, block, weights)
     assert gap(expected, -0.3 * W + np.tensordot(weights, block, 1)) < 1e-12
     assert gap(geometry.block_add(-0.3, W, block, weights, overwrite=True), expected) < 1e-15
+
+
+def test_a_singular_system_in_a_stack_gives_a_point_that_is_refused():
+    kernels = Stiefel().bind(np.eye(3, 2)).kernels
+    A = np.stack([np.eye(2), np.zeros((2, 2))])
+    assert not np.isfinite(kernels.solve(A, np.ones((2, 2, 1)))).all()
+    assert not np.isfinite(kernels.solve(A[1], np.ones((2, 1)))).all()

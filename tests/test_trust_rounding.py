@@ -203,3 +203,15 @@ def test_a_jump_is_crossed_or_named(method):
     )
     assert result.status.name in ("CONVERGED", "STEP_NOT_FOUND", "ROUNDING_LIMIT")
     assert result.fun <= fun(stiefel.random_point(N, K, seed=3))[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", [51, 60])
+def test_a_small_minimum_of_large_terms_is_no_fault_of_the_gradient(seed, method):
+    """f is small because large terms cancel: its rounding is theirs, and is named if it stops."""
+    x0 = stiefel.random_point(N, K, seed=seed)
+    base = MINIMUM - 1e-4 * abs(smooth(x0)[0] - MINIMUM)
+    fun = lambda X: (smooth(X)[0] - base, smooth(X)[1])
+    result = stiefel.minimize(fun, x0, method=method, rtol=TOLERANCE, maxiter=5000)
+    assert result.status.name in ("CONVERGED", "ROUNDING_LIMIT"), result.message
+    assert result.gradient_norm < 1e-8 * result.history["gradient_norm"][0]

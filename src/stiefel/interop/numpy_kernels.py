@@ -122,7 +122,7 @@ class NumpyKernels(Kernels):
     def solve(self, A: Array, B: Array) -> Array:
         gesv = _GESV.get(A.dtype)
         if A.ndim != 2 or B.ndim != 2 or gesv is None:
-            return np.linalg.solve(A, B)
+            return _solve_stack(A, B)
         return _checked(*gesv(A, B))
 
     # -- one column: Python numbers --------------------------------------------------------
@@ -194,8 +194,15 @@ def solve_in_place(A: Array, B: Array) -> Array:
     """
     gesv = _GESV.get(A.dtype)
     if gesv is None:
-        return np.linalg.solve(A, B)
+        return _solve_stack(A, B)
     return _checked(*gesv(A, B, overwrite_a=True, overwrite_b=True))
+
+
+def _solve_stack(A: Array, B: Array) -> Array:
+    try:
+        return np.linalg.solve(A, B)
+    except np.linalg.LinAlgError:  # as `_checked` does
+        return np.full(np.broadcast_shapes(A.shape[:-1] + B.shape[-1:], B.shape), np.nan, B.dtype)
 
 
 def _checked(lu: Array, pivots: Array, solution: Array, info: int) -> Array:

@@ -173,7 +173,7 @@ class LBFGS:
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
         if s.k == 0:
-            limit = s.blind or abs(s.local.slope) <= problem.noise(s.local.f)
+            limit = s.blind or abs(s.local.slope) <= problem.worst_rounding(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)
         pairs = s.pairs.forgotten()

@@ -90,7 +90,7 @@ class LeanAccelerated:
         """A plain step with sufficient decrease, after a restart."""
         taken = self._search(problem, s.local, s.noise)
         if taken is None:
-            limit = s.blind or abs(s.local.slope) <= problem.noise(s.local.f)
+            limit = s.blind or abs(s.local.slope) <= problem.worst_rounding(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at, x = taken.gradient, taken.X
         learned, L, _ = self._learn(problem, x, at, taken.pair, s.learned)

@@ -103,6 +103,10 @@ class Problem:
         """More than this between two values is not noise."""
         return PLAUSIBLE_NOISE * max(abs(f), self.magnitude)
 
+    def worst_rounding(self, f: float) -> float:
+        """What f may have lost in terms as large as f(x0) that cancel in it."""
+        return max(self.noise(f), ROUNDING * self.eps * max(abs(f), self.magnitude))
+
     def noise(self, f: float) -> float:
         """The size beneath which differences of values near f mean nothing.
 
