@@ -215,3 +215,25 @@ def test_a_small_minimum_of_large_terms_is_no_fault_of_the_gradient(seed, method
     result = stiefel.minimize(fun, x0, method=method, rtol=TOLERANCE, maxiter=5000)
     assert result.status.name in ("CONVERGED", "ROUNDING_LIMIT"), result.message
     assert result.gradient_norm < 1e-8 * result.history["gradient_norm"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "start"), [(1585, 5), (1995, 10)])
+def test_momentum_that_is_slow_is_not_taken_for_an_unstable_step(n, start):
+    """Beneath the noise of f gradients stay up for √κ steps; the step must not shrink for ever."""
+    objective = stiefel.objectives.Brockett.linear(n, 10)
+    x0 = stiefel.random_point(n, 10, seed=np.random.default_rng([0, n, 10, start]))
+    method = stiefel.AcceleratedGradient(growth_threshold=0.7)
+    fun = lambda X: tuple(0.5 * part for part in objective.value_and_gradient(X)[:2])
+    result = stiefel.minimize(fun, x0, method=method, rtol=1e-10, maxiter=20_000)
+    assert result.success, result.message
+
+
+def test_a_step_beyond_the_stable_one_is_made_shorter():
+    """Without a look at gradients this run keeps them up for ever, where f shows nothing."""
+    objective = stiefel.objectives.Brockett.linear(251, 1)
+    x0 = stiefel.random_point(251, 1, seed=np.random.default_rng([0, 251, 1, 3]))
+    method = stiefel.AcceleratedGradient(growth_threshold=0.7)
+    fun = lambda X: tuple(0.5 * part for part in objective.value_and_gradient(X)[:2])
+    result = stiefel.minimize(fun, x0, method=method, rtol=1e-10, maxiter=20_000)
+    assert result.success, result.message

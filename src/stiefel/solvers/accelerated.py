@@ -31,6 +31,8 @@ Array = Any
 # which it should have fallen.
 UNSTABLE = 10.0
 STALL = 100
+PATIENCE = 4  # times more of these after each reduction …
+REDUCTIONS = 2  # … of which there are so many
 
 
 class State(NamedTuple):
@@ -48,6 +50,7 @@ class State(NamedTuple):
     blind: bool = False  # differences of f are beneath its noise
     quiet: float = math.inf  # the gradient norm reached since then …
     stalled: int = 0  # … and how many steps ago
+    calmed: int = 0  # how often the step was made shorter for that
     failure: Status | None = None
 
 
@@ -93,7 +96,8 @@ class AcceleratedGradient:
         return State(x, local, x, local.f, self.initial_step, 0)
 
     def step(self, problem: Problem, s: State) -> State:
-        if s.k > 0 and (s.local.norm > UNSTABLE * s.quiet or s.stalled > max(STALL, s.k // 2)):
+        patience = max(STALL * PATIENCE**s.calmed, s.k // 2)
+        if s.k > 0 and (s.local.norm > UNSTABLE * s.quiet or s.stalled > patience):
             return self._calm(problem, s)
         trial = self._search(problem, s)
         if trial is None:
@@ -106,6 +110,7 @@ class AcceleratedGradient:
             "blind": not trial.readable,
             "quiet": s.quiet,
             "stalled": s.stalled,
+            "calmed": s.calmed,
         }
         if self._must_restart(problem, s, trial):
             return self._arrive(problem, s.X, s.f_X, s.X, 0, restarted=True, **kept)
@@ -158,8 +163,13 @@ class AcceleratedGradient:
         return new._replace(quiet=quiet, stalled=stalled)
 
     def _calm(self, problem: Problem, s: State) -> State:
-        """Nobody sees f rise beneath its noise, but a step beyond 4/(3L) keeps gradients up."""
-        kept = {"gamma": s.gamma / self.growth, "noise": s.noise, "blind": s.blind}
+        """Nobody sees f rise beneath its noise, but a step beyond 4/(3L) keeps gradients up.
+
+        Two reductions bring every step that passed below that; gradients that stay up longer do so
+        because momentum is slow, and are given more time.
+        """
+        gamma = s.gamma / self.growth if s.calmed < REDUCTIONS else s.gamma
+        kept = {"gamma": gamma, "noise": s.noise, "blind": s.blind, "calmed": s.calmed + 1}
         return self._arrive(problem, s.X, s.f_X, s.X, 0, restarted=True, **kept)
 
     def _recover(self, problem: Problem, s: State) -> State:
