@@ -136,7 +136,7 @@ def test_iteration_against_bare_calls(benchmark, n, k, steps, target):
 # -- auto -----------------------------------------------------------------------------------------
 
 
-def prepared_auto(n, k, warm=40):
+def prepared_auto(n, k, warm=150):  # looks at every fourth step from the hundredth on
     objective = Brockett.table(n, k)
     X0 = random_point(n, k, seed=0)
     counted = CountedObjective(objective, None, Tree(X0), X0)

@@ -432,7 +432,7 @@ def saved(path, action, wait="0"):
         def callback(snapshot):
             if snapshot.nit >= 8:
                 if snapshot.nit == 8:
-                    print(f"rank {comm.rank} is {os.getpid()}", flush=True)
+                    print(f"rank {comm.rank} is {os.getpid()};", flush=True)
                 time.sleep(float(wait))
 
         stiefel.minimize(objective, X0, **options, **keep, callback=callback)
