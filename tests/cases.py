@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 import oracles
 from stiefel import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
@@ -452,3 +453,20 @@ PROBLEMS = tuple(_problems())
 # ---------------------------------------------------------------------------------------------
 
 SOLVERS = tuple(METHODS)
+
+
+def into(library, X):
+    return leafwise(library.asarray, X)
+
+
+def out(X):
+    return leafwise(to_numpy, X)
+
+
+# Every geometry in every library that it works in.
+EVERYWHERE = [
+    pytest.param(case, library, id=f"{case}-{library}")
+    for case in GEOMETRIES
+    for library in LIBRARIES
+    if library in case.libraries
+]

@@ -4,27 +4,12 @@ import numpy as np
 import pytest
 
 import stiefel
-from cases import GEOMETRIES, LIBRARIES, Case, gap, leafwise, to_numpy
+from cases import EVERYWHERE, LIBRARIES, Case, gap, into, leafwise, out
 from stiefel import Grassmann, Stiefel
 from stiefel.geometry import Product
 from stiefel.geometry.metric import Metric
 from stiefel.geometry.secant import Lowered
 from stiefel.solvers.metric import pairs_of
-
-CASES = [
-    pytest.param(case, library, id=f"{case}-{library}")
-    for case in GEOMETRIES
-    for library in LIBRARIES
-    if library in case.libraries
-]
-
-
-def into(library, X):
-    return leafwise(library.asarray, X)
-
-
-def out(X):
-    return leafwise(to_numpy, X)
 
 
 def noise_like(rng, X):
@@ -39,7 +24,7 @@ def metrics_like(geometry, metric):
     return (metric,) * len(geometry.factors) if isinstance(geometry, Product) else metric
 
 
-@pytest.mark.parametrize(("case", "library"), CASES)
+@pytest.mark.parametrize(("case", "library"), EVERYWHERE)
 def test_a_gradient_comes_with_its_norm(case, library):
     rng = np.random.default_rng(1)
     X = case.point(rng)
@@ -49,7 +34,7 @@ def test_a_gradient_comes_with_its_norm(case, library):
     assert square == pytest.approx(geometry.inner(x, G, G), rel=1e-13)
 
 
-@pytest.mark.parametrize(("case", "library"), CASES)
+@pytest.mark.parametrize(("case", "library"), EVERYWHERE)
 def test_a_secant_pair_is_what_is_carried(case, library):
     rng = np.random.default_rng(2)
     X = case.point(rng)
@@ -65,7 +50,7 @@ def test_a_secant_pair_is_what_is_carried(case, library):
 
 
 @pytest.mark.parametrize("horizontal", [False, True])
-@pytest.mark.parametrize(("case", "library"), CASES)
+@pytest.mark.parametrize(("case", "library"), EVERYWHERE)
 def test_a_ray_along_a_tangent_is_that_of_its_cotangent(case, library, horizontal):
     """T need not be tangent; where almost nothing of it is, digits must not be lost."""
     rng = np.random.default_rng(3)

@@ -4,33 +4,16 @@ import numpy as np
 import pytest
 
 import oracles
-from cases import GEOMETRIES, LIBRARIES, Case, gap, leafwise
+from cases import EVERYWHERE, Case, gap, into, leafwise, out
 from stiefel import Grassmann, Sphere, Stiefel
 from stiefel.geometry import Product
-
-CASES = [
-    pytest.param(case, library, id=f"{case}-{library}")
-    for case in GEOMETRIES
-    for library in LIBRARIES
-    if library in case.libraries
-]
-
-
-def into(library, X):
-    return leafwise(library.asarray, X)
-
-
-def out(X):
-    from cases import to_numpy
-
-    return leafwise(to_numpy, X)
 
 
 def combined(a, X, b, Y):
     return leafwise(lambda x, y: a * x + b * y, X, Y)
 
 
-@pytest.mark.parametrize(("case", "library"), CASES)
+@pytest.mark.parametrize(("case", "library"), EVERYWHERE)
 def test_velocity_is_the_derivative_of_the_ray(case, library):
     rng = np.random.default_rng(1)
     X = case.point(rng)
@@ -43,7 +26,7 @@ def test_velocity_is_the_derivative_of_the_ray(case, library):
     assert gap(out(ray.velocity(t)), combined(1.0, outer, 1.0, inner)) < 1e-10
 
 
-@pytest.mark.parametrize(("case", "library"), CASES)
+@pytest.mark.parametrize(("case", "library"), EVERYWHERE)
 def test_transport_is_an_isometry_onto_cotangents(case, library):
     rng = np.random.default_rng(2)
     X = case.point(rng)

@@ -200,6 +200,7 @@ def squared_defect(k: Kernels, grams: Grams) -> Array:
 
 
 def shifted(k: Kernels, grams: Grams, theta: float) -> tuple[Grams, Array]:
+    """The Grams of X and W = T − XM from those of X and T, and M; no tall work."""
     a, B, C = grams
     M = (0.5 + 0.5 * theta) * B + (0.5 - 0.5 * theta) * k.adjoint(B)
     b = B - a @ M

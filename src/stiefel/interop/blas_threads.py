@@ -69,12 +69,19 @@ def threads_for(X: Any) -> Threads:
     """The limit for a point like X; none where BLAS has one thread anyway, or is not NumPy's."""
     leaves, found = X if isinstance(X, tuple) else (X,), _libraries()
     here = all(isinstance(leaf, np.ndarray) for leaf in leaves)
-    if not here or all(library.get_num_threads() == 1 for library in found):
+    if not here or all(_chosen(library) == 1 for library in found):
         return Threads([])
     if max(leaf.size for leaf in leaves) > SMALL:
         own = [library for library in found if "numpy" in library.filepath]
         found = [library for library in found if library not in own] if own else []
     return Threads(found)
+
+
+def _chosen(library: Any) -> int:
+    """The user's number of threads, also while another solve is limiting it."""
+    with _lock:
+        key = id(library)
+        return int(_found[key] if _inside.get(key) else library.get_num_threads())
 
 
 @cache

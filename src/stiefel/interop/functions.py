@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import describe, is_array, kernels_for, library
+from .adapters import adapt, adapt_hessian, as_float, check_gradient
+from .arrays import kernels_for
 from .trees import Tree
 
 Array = Any
-Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
 
 LARGEST_EXPONENT = 1000
 NOWHERE = object()
@@ -54,8 +54,8 @@ class CountedObjective:
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
-        self._value, self._pair, self._jac = _adapt(fun, jac, self._leaves[0], tree)
-        self._hessp = _adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
+        self._value, self._pair, self._jac = adapt(fun, jac, self._leaves[0], tree)
+        self._hessp = adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
         self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
 
     def wrap(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -72,7 +72,7 @@ class CountedObjective:
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
         leaves = self._tree.flatten(W, what)
-        checked = tuple(_check_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
+        checked = tuple(check_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
         return checked if isinstance(X, tuple) else checked[0]
 
     def value(self, X: Any) -> float:
@@ -117,7 +117,7 @@ class CountedObjective:
 
     def _call_value(self, X: Any) -> float:
         assert self._value is not None
-        return self.scale * _as_float(self._show(self._value, X, math.inf))
+        return self.scale * as_float(self._show(self._value, X, math.inf))
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
@@ -125,7 +125,7 @@ class CountedObjective:
         if shown is None:
             return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
         f, gradient, aux = shown
-        return self.scale * _as_float(f), self._gradient(gradient), aux
+        return self.scale * as_float(f), self._gradient(gradient), aux
 
     def _call_jac(self, X: Any) -> tuple[Any, ...]:
         assert self._jac is not None
@@ -198,15 +198,15 @@ class CountedObjective:
         if gradient is None:
             raise TypeError("the gradient is None; fun must return it, or jac must be given")
         if self._tree.is_leaf:
-            G: tuple[Any, ...] = (_check_gradient(gradient, self._leaves[0], "the gradient"),)
+            G: tuple[Any, ...] = (check_gradient(gradient, self._leaves[0], "the gradient"),)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
             names = (f"the gradient at {path}" for path in self._tree.paths)
-            G = tuple(map(_check_gradient, parts, self._leaves, names))
+            G = tuple(map(check_gradient, parts, self._leaves, names))
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
-        return max(_largest(g) for g in leaves)
+        return max(largest(g) for g in leaves)
 
 
 def _like(x: Array) -> Array:
@@ -216,112 +216,5 @@ def _like(x: Array) -> Array:
     return np.broadcast_to(np.zeros((), x.dtype), x.shape)
 
 
-def _adapt(
-    fun: Any, jac: Any, leaf: Array, tree: Tree
-) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Pair] | None, Callable[[Any], Any] | None]:
-    """(value or None, pair or None, separate gradient or None)."""
-    if hasattr(fun, "value_and_gradient"):
-        pair = fun.value_and_gradient
-        return getattr(fun, "value", None), lambda X: _as_pair(pair(X), pair), None
-    if not callable(fun):
-        raise TypeError(
-            f"fun is {describe(fun)}; expected a function of X, or an object with "
-            "value_and_gradient(X)"
-        )
-    if callable(jac):
-        return fun, None, jac
-    if jac not in (None, True):
-        raise TypeError(f"jac is {jac!r}; expected a function of X, True or None")
-    if jac is None and library(leaf) in ("torch", "jax"):
-        from .autodiff import differentiate
-
-        value, pair = differentiate(fun, library(leaf), tree)
-        return value, pair, None
-    return None, lambda X: _as_pair(fun(X), fun), None
-
-
-def _adapt_hessian(
-    fun: Any, jac: Any, hessp: Any, leaf: Array, tree: Tree
-) -> Callable[[Any, Any], Any] | None:
-    """The user's ``hessp``, the objective's own, autodiff's, or None."""
-    if hessp is not None and not callable(hessp):
-        raise TypeError(f"hessp is {describe(hessp)}; expected a function of (X, V)")
-    hessp = hessp or getattr(fun, "hessp", None)
-    if hessp is not None:
-        return hessp
-    given = jac is not None or hasattr(fun, "value_and_gradient")
-    if given or library(leaf) not in ("torch", "jax"):
-        return None
-    from .autodiff import differentiate_twice
-
-    return differentiate_twice(fun, library(leaf), tree)
-
-
-def _as_pair(returned: Any, fun: Any) -> Pair:
-    if isinstance(returned, tuple) and len(returned) == 2:
-        return returned[0], returned[1], None
-    if isinstance(returned, tuple) and len(returned) == 3:
-        return returned
-    name = getattr(fun, "__name__", "fun")
-    if is_array(returned) and library(returned) in ("torch", "jax"):
-        raise TypeError(
-            f"{name}(X) returned {describe(returned)}, and X0 is a NumPy array; "
-            + _in_the_library(library(returned))
-        )
-    given = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
-    raise TypeError(
-        f"{name}(X) returned {given}; expected (value, gradient) or (value, gradient, aux): "
-        "return the gradient too, or pass it as jac="
-    )
-
-
-def _in_the_library(name: str) -> str:
-    """How to start in the library in which fun computes."""
-    if name == "torch":
-        return "pass torch.as_tensor(X0): then gradients come from autodiff"
-    return (
-        "pass jax.numpy.asarray(X0): then gradients come from autodiff.  JAX computes in float32 "
-        'unless jax.config.update("jax_enable_x64", True) is called first'
-    )
-
-
-def _as_float(value: Any) -> float:
-    if type(value) is float:  # NumPy's float64 is a float too, but warns where floats do not
-        return value
-    if isinstance(value, tuple):
-        raise TypeError(
-            f"fun(X) returned a tuple of {len(value)} where a value was expected: "
-            "pass jac=True if fun returns (value, gradient)"
-        )
-    shape = getattr(value, "shape", ())
-    if value is None or isinstance(value, (str, bytes)) or tuple(shape) != ():
-        raise TypeError(f"the value of fun is {describe(value)}; expected a real scalar")
-    try:
-        return float(value)
-    except TypeError as error:
-        raise TypeError(
-            f"the value of fun is {describe(value)}; expected a real scalar (return its real part?)"
-        ) from error
-
-
-def _check_gradient(G: Any, X: Array, name: str) -> Array:
-    if type(G) is type(X) is np.ndarray and G.shape == X.shape and G.dtype == X.dtype:
-        return G  # quickly, as it should be
-    if isinstance(X, np.ndarray) and isinstance(G, (list, np.generic, float, int)):
-        G = np.asarray(G, dtype=X.dtype)
-    if not is_array(G) or library(G) != library(X):
-        hint = ""
-        if isinstance(X, np.ndarray) and is_array(G) and library(G) in ("torch", "jax"):
-            hint = "; " + _in_the_library(library(G))
-        raise TypeError(
-            f"{name} is {describe(G)}; expected an array of the library of X ({library(X)}){hint}"
-        )
-    if tuple(G.shape) != tuple(X.shape):
-        raise ValueError(f"{name} has shape {tuple(G.shape)}; expected {tuple(X.shape)}, as X has")
-    if G.dtype != X.dtype:
-        raise TypeError(f"{name} has dtype {G.dtype}; expected {X.dtype}, as X has: convert it")
-    return G
-
-
-def _largest(G: Array) -> float:
+def largest(G: Array) -> float:
     return float(kernels_for(G).xp.max(kernels_for(G).xp.abs(G)))

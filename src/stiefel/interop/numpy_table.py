@@ -50,20 +50,6 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
     return k.combine(X, P, Y, Q)
 
 
-def carried(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float) -> Array:
-    if X.ndim != 2 or X.shape[1] == 1:
-        return transport.carried(k, X, W, grams, t)
-    a, b, c = grams
-    size = a.shape[0]
-    right = np.empty((2 * size, size), a.dtype, order="F")
-    np.add(b, a @ b, out=right[:size])
-    np.multiply(c + k.adjoint(b) @ b, -0.5 * t, out=right[size:])
-    P, Q = _move(k, _left(k, a, b, c, t), right, t)
-    P += b
-    Q.ravel()[:: size + 1] += 1.0
-    return k.combine(X, P, W, Q)
-
-
 def transported(k: Kernels, X: Array, W: Array, grams: cayley.Grams, t: float, V: Array) -> Array:
     if X.ndim != 2 or X.shape[1] == 1:
         return transport.transport(k, X, W, grams, t, V)
@@ -108,11 +94,7 @@ def secant_pair(
     s = k.combine(X, P[:, :size], W, Q[:, :size])
     y = np.subtract(G_new, G, order="C")
     y = add_product(add_product(y, -1.0, X, P[:, size:]), -1.0, W, Q[:, size:])
-    return secant.Secant(s, y, _curvature(k, grams, t, y, turn_new - turn))
-
-
-def _curvature(k: Kernels, grams: cayley.Grams, t: float, y: Array, B: Array) -> secant.Curvature:
-    return secant.Curvature(t, grams.XW, grams.WW, B, k.gram(y, y))
+    return secant.Secant(s, y, secant.Curvature(t, b, c, turn_new - turn, k.gram(y, y)))
 
 
 def longest(k: Kernels, X: Array, grams: cayley.Grams) -> Array:
@@ -195,7 +177,6 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
 TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
     cayley.point: point,
     cayley.extrapolate: extrapolate,
-    transport.carried: carried,
     transport.transport: transported,
     transport.longest: longest,
     transport.block_dot: block_dot,

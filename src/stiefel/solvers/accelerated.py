@@ -159,8 +159,8 @@ class AcceleratedGradient:
         failure = None if local.finite else Status.NOT_FINITE
         if not kept["blind"] or local.norm < 0.9 * quiet:
             quiet, stalled = local.norm if kept["blind"] else math.inf, 0
-        new = State(Y, local, X, f_X, k=k, failure=failure, **kept)
-        return new._replace(quiet=quiet, stalled=stalled)
+        kept |= {"quiet": quiet, "stalled": stalled}
+        return State(Y, local, X, f_X, k=k, failure=failure, **kept)
 
     def _calm(self, problem: Problem, s: State) -> State:
         """Nobody sees f rise beneath its noise, but a step beyond 4/(3L) keeps gradients up.

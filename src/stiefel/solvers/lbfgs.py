@@ -9,7 +9,7 @@ is the one of the curve that was walked; older pairs are left as they are and on
 direction is projected; how they are kept and applied is told in `pairs`.
 
 H₀ = γφ with γ = ⟨s, y⟩/⟨y, φ(y)⟩ and φ the preconditioner, or the learned metric.  The first step
-has a given length, so that nothing depends on the scale of f.  Cost: 8mnk + 40nk² an iteration.
+has a given length, so that nothing depends on the scale of f.  Cost: 10mnk + 32nk² an iteration.
 """
 
 from __future__ import annotations
@@ -158,7 +158,6 @@ class LBFGS:
         gamma: float,
     ) -> Array:
         """−H ∇f."""
-
         if pairs.held:
 
             def phi(q: Array) -> Array:

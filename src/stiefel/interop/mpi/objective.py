@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stiefel.interop.arrays import kernels_for
-from stiefel.interop.functions import CountedObjective, _largest
+from stiefel.interop.functions import CountedObjective, largest
 
 from .kernels import _as_reals, _from_reals, _to_numpy
 from .ranks import Ranks
@@ -88,5 +88,5 @@ class RankObjective(CountedObjective):
         return tuple(result)
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
-        here = max((_largest(g) for g in leaves if 0 not in g.shape), default=0.0)
+        here = max((largest(g) for g in leaves if 0 not in g.shape), default=0.0)
         return self._ranks.largest(here if math.isfinite(here) else math.inf)

@@ -14,6 +14,7 @@ tells the others: then it is raised on every rank.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 import traceback
@@ -28,6 +29,8 @@ HEADER = 2  # errors, clock
 # An error is reported with the next message.  If the other ranks never send it, they wait in
 # communication of their own, which the failing rank has left: then only ending the job helps.
 PATIENCE_AFTER_ERROR = 60.0  # seconds
+# A launcher that sees a job aborted may drop what the ranks have written and it has not yet read.
+TIME_TO_BE_READ = 2.0  # seconds
 
 
 class RankError(RuntimeError):
@@ -171,13 +174,12 @@ class Ranks:
         return timer
 
     def _abort(self, text: str) -> None:
-        import sys
-
         sys.stderr.write(
             f"stiefel: rank {self.rank} raised, and after {self.patience:g} s the other ranks have "
             f"not noticed: they wait inside a user's function.  The job is ended.\n{text}"
         )
         sys.stderr.flush()
+        time.sleep(TIME_TO_BE_READ)
         self.comm.Abort(1)
 
     # -- agreement at the start ------------------------------------------------------------
