@@ -2,7 +2,7 @@
 
     python benchmarks/overhead.py [--n 1000] [--k 10] [--iterations 400] [method ...]
 
-The function is Table 1's; its own time is measured inside it and taken off.  The best of five runs
+The function is Table 1's; its own time is measured inside it and taken off.  The best of many runs
 is shown, because everything that disturbs a measurement makes it longer.  Beside it: the same steps
 in C++ (`reference.cpp`; its iterates are compared with the library's first), and the bare matrix
 products of one iteration of Algorithm 1 with one trial, the least any arrangement must do.
@@ -28,7 +28,7 @@ from stiefel.solvers import METHODS  # noqa: E402
 Array = Any
 # an iteration of trust-region is a thousand products: it has no place in this table
 MEMORY = {"auto": 5, "lbfgs": 10}  # pairs
-ROUNDS = 5
+ROUNDS = 25
 FIRST_ORDER = [name for name in METHODS if name != "trust-region"]
 
 

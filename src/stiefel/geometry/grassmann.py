@@ -39,7 +39,7 @@ class Grassmann(Stiefel):
     def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
         return self._k(X).call(metrics.horizontal, X, T)
 
-    def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> cayley.Ray:
+    def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         return super().ray_along(X, T, metric._replace(horizontal=True))
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:

@@ -56,9 +56,13 @@ def _rotation(k: Kernels, X: Array, W: Array, omega: Any) -> Array:
 
 
 def _columns(k: Kernels, X: Array, W: Array, D: Array, omega: Any) -> Array:
-    m = k.gram(X, W)
+    return k.combine(W, D, X, k.call(column_part, k.gram(X, W), D, omega))
+
+
+def column_part(k: Kernels, m: Array, D: Array, omega: Any) -> Array:
+    """C with φ(W) = W D + X C, where m = XᴴW."""
     A = (0.5 * omega) * k.skew(m)
-    return k.combine(W, D, X, A @ D + D @ A - m @ D)
+    return (A - m) @ D + D @ A
 
 
 def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:

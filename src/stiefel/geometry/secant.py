@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from . import transport as moving
+from .frame import Frame, Grams, split
 from .kernels import Array, Kernels
 
 
@@ -62,8 +62,10 @@ def secant(
     k: Kernels,
     X: Array,
     W: Array,
-    grams: Any,
+    frame: Frame,
+    N: Array,
     t: Array | float,
+    grams: Grams,
     G: Array,
     turn: Array,
     G_new: Array,
@@ -74,19 +76,34 @@ def secant(
 
     With M, the direction is W − XM; ``grams`` are those of X and the direction.
     """
-    a, b, c = grams
-    h, size, bH = 0.5 * t, X.shape[-1], k.adjoint(b)
     WG = k.gram(W, G) if M is None else k.gram(W, G) - k.adjoint(M) @ turn
-    upper = k.block([[b + a @ b, turn]])
-    lower = k.block([[-h * (c + bH @ b), -h * WG]])
-    S = k.solve(moving.system(k, grams, h), k.block([[upper], [lower]]))
-    up, low = S[..., :size, :], S[..., size:, :]
-    P, Q = t * (2.0 * low[..., :size] + b), t * (k.eye(a) + t * up[..., :size])
-    p, q = 2.0 * low[..., size:], t * up[..., size:]
-    if M is not None:
-        P, p = P - M @ Q, p - M @ q
-    s, y = k.combine(X, P, W, Q), (G_new - G) - k.combine(X, p, W, q)
-    return Secant(s, y, Curvature(t, b, c, turn_new - turn, k.gram(y, y)))
+    P, Q, p, q = k.call(coefficients, frame, N, t, grams.XW, WG, turn, M)
+    s, into = k.combine(X, P, W, Q), k.overwriting()
+    y = into.subtract(into.subtract(G_new - G, X, p), W, q)
+    return Secant(s, y, Curvature(t, grams.XW, grams.WW, turn_new - turn, k.gram(y, y)))
+
+
+def coefficients(
+    k: Kernels,
+    frame: Frame,
+    N: Array,
+    t: Array | float,
+    b: Array,
+    WG: Array,
+    turn: Array,
+    M: Array | None,
+) -> tuple[Array, Array, Array, Array]:
+    """P, Q, p, q with t Q(t)φ(W) = X P + W Q and Q(t)G = G + X p + W q, or with W − XM for W.
+
+    φ(W) is Z C with C = [b; I/σ], which Q takes to Z (I + N) C, and
+    Q G = G + t Z (I + N/2) [−WᴴG; XᴴG/σ].
+    """
+    one, size = k.eye(b), b.shape[-1]
+    C = k.block([[b, -0.5 * WG], [one / frame.sigma + 0.0 * b, (0.5 / frame.sigma) * turn]])
+    P, Q = split(frame, t * (N @ C))
+    p, q = P[..., size:] - t * WG, Q[..., size:] + t * turn
+    P, Q = P[..., :size] + t * b, Q[..., :size] + t * one
+    return (P, Q, p, q) if M is None else (P - M @ Q, Q, p - M @ q, q)
 
 
 def squares(k: Kernels, seen: Curvature) -> Squares:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import cayley, checks
+from . import checks
 from .kernels import Array
 from .metric import CANONICAL
 from .secant import Lowered, Secant, plain
@@ -99,7 +99,7 @@ class Sphere(Stiefel):
 
 
 class _VectorRay:
-    def __init__(self, ray: cayley.Ray) -> None:
+    def __init__(self, ray: Any) -> None:
         self._ray = ray
 
     @property

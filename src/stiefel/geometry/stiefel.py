@@ -16,7 +16,7 @@ import numpy as np
 
 from stiefel.interop.arrays import kernels_for
 
-from . import cayley, checks, second_order
+from . import cayley, checks, rays, second_order
 from . import metric as metrics
 from .blocks import Blocks
 from .geodesic import geodesic_point
@@ -130,14 +130,14 @@ class Stiefel(Blocks, Learning):
 
     # -- moving ----------------------------------------------------------------------------
 
-    def ray(self, X: Array, W: Array) -> cayley.Ray:
+    def ray(self, X: Array, W: Array) -> rays.Ray | rays.ColumnRay:
         """The curve t ↦ R(X, φ(tW)) of the Cayley retraction; `Ray.squared_norm` is ‖W‖²_g*."""
-        return cayley.Ray(self._k(X), X, W)
+        return rays.ray(self._k(X), X, W)
 
-    def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> cayley.Ray:
+    def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
         if X.shape[-1] > 1:
-            ray = cayley.TangentRay(self._k(X), X, T, 1.0 if metric.horizontal else 0.5)
+            ray = rays.TangentRay(self._k(X), X, T, 1.0 if metric.horizontal else 0.5)
             if not ray.lossy:
                 return ray
         return self.ray(X, self.cotangent_of(X, T, metric))

@@ -8,91 +8,51 @@ of Ω, so that it commutes with Ω:
     takes W to the cotangent −lift(X(t), X)/t, whose generator is the same Ω.
 
 Q(t)W is not lowered X'(t): Q'Qᴴ = Ω(I − t²Ω²/4)⁻¹, and the two differ by O(t²).  A line search
-needs X', a secant equation Q.  Both cost Gram matrices of size k and one tall update.
+needs X', a secant equation Q.  Both cost Gram matrices of size k and one tall update, once the
+displacement N of `frame` is known.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from .frame import Frame, Grams, split
 from .kernels import Array, Kernels
 
 
-def velocity(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float) -> Array:
-    """X'(t), a tangent at X(t): the coefficients of R1, differentiated; 4nk² + O(k³)."""
-    a, b, c = grams
-    h = 0.5 * t
-    if X.shape[-1] == 1:
-        P, Q = _column_velocity(k, a, b, c, t)
-        return k.axpby(P, X, Q, W)
-    size = a.shape[-1]
-    bH = k.adjoint(b)
-    matrix = system(k, grams, h)
-    S = k.solve(matrix, k.block([[a], [-h * bH]]))
-    up, low = S[..., :size, :], S[..., size:, :]
-    # M S' = r' − (dM/dt) S
-    right = k.block([[0.5 * (b @ up)], [-0.5 * bH - h * (c @ up) - 0.5 * (bH @ low)]])
-    dS = k.solve(matrix, right)
-    return k.combine(X, 2.0 * dS[..., size:, :], W, up + t * dS[..., :size, :])
+def velocity(k: Kernels, X: Array, W: Array, frame: Frame, N: Array) -> Array:
+    """X'(t) = Z (I + N/2) 2K (I + N/2) [I; 0], a tangent at X(t); 4nk² + O(k³)."""
+    size, half = X.shape[-1], k.eye(N) + 0.5 * N
+    P, Q = split(frame, 2.0 * (half @ (frame.K @ half[..., :size])))
+    return k.combine(X, P, W, Q)
 
 
-def transport(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float, V: Array) -> Array:
-    """Q(t)V, a cotangent at X(t); 8nk² + O(k³)."""
-    a, b, c = grams
-    h = 0.5 * t
-    if X.shape[-1] == 1:
-        p, q = k.column_gram(X, V), -h * k.column_gram(W, V)
-        minus, plus = 1.0 - h * b, 1.0 + h * k.conj_number(b)
-        determinant = minus * plus + (h * h) * (a * c)
-        up, low = (plus * p + a * q) / determinant, (minus * q - (h * h) * c * p) / determinant
-        return V + k.axpby(2.0 * low, X, t * up, W)
-    size, MV = a.shape[-1], k.weigh(V)
-    XV, WV = k.reduce(k._product(X, MV), k._product(W, MV))
-    S = k.solve(system(k, grams, h), k.block([[XV], [-h * WV]]))
-    return V + k.combine(X, 2.0 * S[..., size:, :], W, t * S[..., :size, :])
+def carried(k: Kernels, X: Array, W: Array, frame: Frame, N: Array, b: Array) -> Array:
+    """Q(t)φ(W), a tangent at X(t); 4nk² + O(k³).
 
-
-def carried(k: Kernels, X: Array, W: Array, grams: Any, t: Array | float) -> Array:
-    """Q(t)φ(W), a tangent at X(t), from the Grams at hand; 4nk² + O(k³).
-
-    φ(W) = W + Xb with b = XᴴW, and QX, QW are both in the span of X and W.
+    φ(W) = Xb + W with b = XᴴW is Z C, which Q takes to Z (I + N) C.
     """
-    a, b, c = grams
-    if X.shape[-1] == 1:
-        return transport(k, X, W, grams, t, k.axpby(b, X, 1.0, W))
-    h, size = 0.5 * t, X.shape[-1]
-    bH = k.adjoint(b)
-    S = k.solve(system(k, grams, h), k.block([[b + a @ b], [-h * (c + bH @ b)]]))
-    one = k.eye(a)
-    return k.combine(X, 2.0 * S[..., size:, :] + b, W, one + t * S[..., :size, :])
+    C = k.block([[b], [k.eye(b) / frame.sigma + 0.0 * b]])
+    P, Q = split(frame, C + N @ C)
+    return k.combine(X, P, W, Q)
 
 
-def longest(k: Kernels, X: Array, grams: Any) -> Array:
+def transport(
+    k: Kernels, X: Array, W: Array, frame: Frame, N: Array, t: Array | float, V: Array
+) -> Array:
+    """Q(t)V = V + t Z (I + N/2) J ZᴴV/σ, a cotangent at X(t); 8nk² + O(k³)."""
+    MV = k.weigh(V)
+    XV, WV = k.reduce(k._product(X, MV), k._product(W, MV))
+    C = -t * k.block([[-WV], [XV / frame.sigma]])
+    P, Q = split(frame, C + 0.5 * (N @ C))
+    return k.overwriting().subtract(k.subtract(V, X, P), W, Q)
+
+
+def longest(k: Kernels, grams: Grams) -> Array:
     """The largest ‖φ(W)‖²_F of the matrices of a stack: tr c + 3‖b‖² up to the defect of X."""
     _, b, c = grams
-    if X.shape[-1] == 1:
-        return k.largest_number(c + 3.0 * (b * k.conj_number(b)))
     squares = k.xp.sum(k.real(k.conj(b) * b), axis=(-2, -1))
     return k.xp.max(k.real(k.xp.linalg.trace(c)) + 3.0 * squares)
-
-
-def system(k: Kernels, grams: Any, h: Array | float) -> Array:
-    """I − ZᴴU of eq. (R1)."""
-    a, b, c = grams
-    one = k.eye(a)
-    return k.block([[one - h * b, -a], [(h * h) * c, one + h * k.adjoint(b)]])
-
-
-def _column_velocity(k: Kernels, a: Any, b: Any, c: Any, t: Any) -> tuple[Any, Any]:
-    """The derivatives of P = (|1 − hb|² − h²ac)/D and Q = ta/D, D = (1 − hb)(1 + hb̄) + h²ac."""
-    h, b_ = 0.5 * t, k.conj_number(b)
-    minus, plus = 1.0 - h * b, 1.0 + h * b_
-    minus_ = k.conj_number(minus)
-    D = minus * plus + (h * h) * (a * c)
-    dD = 0.5 * (minus * b_ - b * plus) + h * (a * c)
-    P = (minus * minus_ - (h * h) * (a * c)) / D
-    dN = -0.5 * (b * minus_ + minus * b_) - h * (a * c)
-    return (dN - P * dD) / D, (a - t * a / D * dD) / D
 
 
 # -- blocks: arrays (m, *shape), one vector a row --------------------------------

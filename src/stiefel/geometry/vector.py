@@ -15,6 +15,12 @@ from .kernels import Array, Kernels
 Number = Any
 
 
+def prepare(k: Kernels, x: Array, w: Array) -> tuple[tuple[Number, Number, Number], Number, Number]:
+    """Grams, ‖w‖²_g* and the squared defect of x."""
+    grams = a, b, c = tuple(k.column_grams(x, w))
+    return grams, k.sum_numbers(c + b * k.conj_number(b)), k.sum_numbers((a - 1.0) ** 2)
+
+
 def point(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
     """R(x, φ(tw)) = x P + w Q."""
     P, Q = _coefficients(k, grams, t)
@@ -64,3 +70,42 @@ def _combined(
     E = k.real_number(P_ * P * a + 2.0 * (P_ * b * Q) + Q_ * Q * c)
     correction = 1.5 - 0.5 * E
     return k.axpby(P * correction, x, Q * correction, w)
+
+
+# -- what moves along a ray; see `transport` ---------------------------------------------------
+
+
+def velocity(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
+    """x'(t), from P = (|1 − hb|² − h²ac)/D and Q = ta/D, D = (1 − hb)(1 + hb̄) + h²ac."""
+    a, b, c = grams
+    h, b_ = 0.5 * t, k.conj_number(b)
+    minus, plus = 1.0 - h * b, 1.0 + h * b_
+    minus_ = k.conj_number(minus)
+    D = minus * plus + (h * h) * (a * c)
+    dD = 0.5 * (minus * b_ - b * plus) + h * (a * c)
+    P = (minus * minus_ - (h * h) * (a * c)) / D
+    dN = -0.5 * (b * minus_ + minus * b_) - h * (a * c)
+    return k.axpby((dN - P * dD) / D, x, (a - t * a / D * dD) / D, w)
+
+
+def transport(
+    k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any, v: Array
+) -> Array:
+    """Q(t)v."""
+    a, b, c = grams
+    h = 0.5 * t
+    p, q = k.column_gram(x, v), -h * k.column_gram(w, v)
+    minus, plus = 1.0 - h * b, 1.0 + h * k.conj_number(b)
+    determinant = minus * plus + (h * h) * (a * c)
+    up, low = (plus * p + a * q) / determinant, (minus * q - (h * h) * c * p) / determinant
+    return v + k.axpby(2.0 * low, x, t * up, w)
+
+
+def carried(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
+    """Q(t)φ(w)."""
+    return transport(k, x, w, grams, t, k.axpby(grams[1], x, 1.0, w))
+
+
+def longest(k: Kernels, grams: tuple[Number, Number, Number]) -> Number:
+    _, b, c = grams
+    return k.largest_number(c + 3.0 * (b * k.conj_number(b)))

@@ -66,7 +66,7 @@ class LBFGS:
     sufficient_decrease, curvature : c₁ and c₂ of the line search.
     initial_length : length of the first step, for a column.
     longest : no step moves a matrix further than this.
-    caution : a pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖.
+    caution : a pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖, with ‖s‖ the largest of a stack.
     """
 
     memory: int = 10
@@ -112,8 +112,8 @@ class LBFGS:
         if self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
-        sizes = geometry.dot(pair.s, pair.s) * geometry.dot(pair.y, pair.y)
-        if sy > self.caution * math.sqrt(sizes):
+        length = taken.t * s.local.ray.longest  # of s: the transport is isometric
+        if sy > self.caution * length * math.sqrt(geometry.dot(pair.y, pair.y)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy)
             square = squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
@@ -134,17 +134,16 @@ class LBFGS:
         if at.norm == 0 or not at.finite:
             local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G), at.turn)
             return State(x, local, pairs, learned, gamma)
+        metric = metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma)
-        slope = geometry.dot(at.G, T)
-        if not slope < -LEAST_COSINE * at.norm * math.sqrt(geometry.dot(T, T)):
-            pairs, forgot = pairs.forgotten(), pairs.held > 0
+        slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+        if pairs.held and not slope < -LEAST_COSINE * at.norm * ray.longest:
+            pairs, forgot = pairs.forgotten(), True
             T = self._direction(problem, x, at, pairs, learned, gamma)
-            slope = geometry.dot(at.G, T)
+            slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope = geometry.dot(at.G, T)
-        metric = metric_of(geometry, learned)
-        ray = geometry.ray_along(x, T, metric)
+            slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         local = Local(at.f, at.G, at.norm, T, slope, ray, at.turn, metric)
         return State(x, local, pairs, learned, gamma, pairs.held, forgot)
 

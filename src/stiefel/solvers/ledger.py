@@ -136,11 +136,6 @@ class Ledger:
             self.best = Best(state.x, local.f, local.norm, local.G)
 
     def progress(self, local: Local) -> Progress:
-        decrease = math.inf
-        if self.nit >= WINDOW:
-            values = self.history._rows["value"][: len(self.history)]
-            f = values[-1]
-            decrease = (values[-1 - WINDOW :].max() - f) / max(abs(f), 1.0)
         scale = self.objective.scale
         return Progress(
             self.nit,
@@ -149,8 +144,14 @@ class Ledger:
             local.f / scale,
             local.norm / scale,
             self.initial_norm / scale,
-            decrease,
+            self._recent_decrease,
         )
+
+    def _recent_decrease(self) -> float:
+        if self.nit < WINDOW:
+            return math.inf
+        values = self.history["value"][-1 - WINDOW :]
+        return float((values.max() - values[-1]) / max(abs(values[-1]), 1.0))
 
     def evaluations_reached(self) -> Reason:
         message = f"{self.objective.nfev} evaluations reached the limit"

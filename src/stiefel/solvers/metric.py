@@ -69,14 +69,15 @@ class LearnedMetric:
         self, geometry: Any, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
+        steps = learned[0].steps
+        if steps >= self.settled and steps % self.thinning:
+            return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
         seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
         return _balanced(seen) if len(seen) > 1 else seen
 
     def _look(self, factor: Any, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
-        if old.steps >= self.settled and old.steps % self.thinning:
-            return old._replace(steps=count)
         if old.P is None:
             ss, d = factor.dot(pair.s, pair.s), self.memory
             ratio = factor.dot(pair.y, pair.y) / ss if ss > 0 else 0.0
@@ -144,8 +145,9 @@ def still_invariant(
 
 def metric_of(geometry: Any, learned: tuple[Learned, ...]) -> Any:
     """In the form that the geometry takes: one metric, or one a leaf."""
-    metrics = tuple(leaf.metric for leaf in learned)
-    return metrics if hasattr(geometry, "factors") else metrics[0]
+    if not hasattr(geometry, "factors"):
+        return learned[0].metric
+    return tuple(leaf.metric for leaf in learned)
 
 
 def raised(

@@ -32,8 +32,13 @@ def truncated_cg(
     radius: float,
     tolerance: float,
     precondition: Callable[[Array], Array] | None = None,
+    accuracy: float = 0.0,
 ) -> Step:
-    """The step; one Hessian product and O(nk²) an iteration."""
+    """The step; one Hessian product and O(nk²) an iteration.
+
+    Products are exact to ``accuracy``, relative to the largest curvature: a negative curvature
+    smaller than that is rounding, and nothing to follow to the boundary.
+    """
     W = geometry.combine(0.0, G, 0.0, G)
     # Projected once more: rounding of the Euclidean gradient leaves a normal part, which would
     # dominate the last residuals and show H as it is off the tangent space: indefinite.
@@ -42,10 +47,13 @@ def truncated_cg(
     rz = geometry.inner(x, R, Z)
     D = geometry.combine(-1.0, Z, 0.0, Z)
     ww, wd, dd = 0.0, 0.0, rz  # ‖W‖², ⟨W, D⟩, ‖D‖² in the preconditioner's inverse
-    decrease = 0.0
+    decrease = largest = 0.0
     for _ in range(MOST * geometry.dimension(x)):
         HD = hessian(D)
         curvature = geometry.inner(x, D, HD)
+        if ww > 0 and -accuracy * largest * dd <= curvature <= 0:
+            break
+        largest = max(largest, curvature / dd)
         alpha = rz / curvature if curvature else math.inf
         beyond = ww + 2.0 * alpha * wd + alpha * alpha * dd
         if not curvature > 0 or not beyond < radius * radius:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +24,12 @@ class Progress(NamedTuple):
     f: float
     gradient_norm: float
     initial_norm: float  # ‖∇f(x0)‖_g*
-    decrease: float  # relative decrease of f over the last few iterations; inf at first
+    recent_decrease: Callable[[], float]
+
+    @property
+    def decrease(self) -> float:
+        """The relative decrease of f over the last ten iterations; inf at first."""
+        return self.recent_decrease()
 
 
 class Reason(NamedTuple):

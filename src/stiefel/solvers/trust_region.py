@@ -100,7 +100,8 @@ class TrustRegion:
         if not ratio > self.least_ratio and _halves_gradient(problem, s, local):
             ratio, blind = 0.5, True
         radius = self._radius(s.radius, step, ratio)
-        if s.doubts and blind and step.on_boundary and not s.noise:
+        unseen = s.doubts and blind and step.on_boundary and not s.noise
+        if unseen and not self._is_limited(problem, s, noise):
             # Refused until nothing can be seen: a gradient that got smaller there proves nothing.
             failure = Status.ROUNDING_LIMIT if drowned(s.doubts) else Status.STEP_NOT_FOUND
             return s._replace(failure=failure, restarted=True, blind=True)
@@ -147,7 +148,10 @@ class TrustRegion:
 
     def _model_step(self, problem: Problem, s: State) -> Step:
         relative = s.local.norm / s.reference if s.reference else 1.0
-        factor = min(self.residual_factor, max(relative**self.residual_exponent, LEAST_FACTOR))
+        # Of differences of gradients half of the digits are right.
+        accuracy = 10.0 * (problem.eps if problem.hessp else math.sqrt(problem.eps))
+        least = max(LEAST_FACTOR, accuracy)
+        factor = min(self.residual_factor, max(relative**self.residual_exponent, least))
         rounding = problem.eps * math.sqrt(problem.geometry.dot(s.gradient, s.gradient))
         precondition = None
         if problem.precond is not None:
@@ -161,6 +165,7 @@ class TrustRegion:
             s.radius,
             max(factor * s.local.norm, rounding),
             precondition,
+            accuracy,
         )
 
 
