@@ -188,6 +188,17 @@ def test_single_precision_ends_at_its_own_limit(method, dtype):
     assert default.success
 
 
+def test_products_by_differences_in_single_precision_reach_its_limit():
+    """Phases of columns are free: noise makes their curvature negative, which is not followed."""
+    a, w = A.astype(np.complex64), WEIGHTS.astype(np.complex64)
+    fun = lambda X: (float(np.vdot(X, a * X * w).real), 2 * (a * X * w))
+    for seed in range(12):
+        x0 = stiefel.random_point(N, K, seed=seed, dtype=np.complex64)
+        result = stiefel.minimize(fun, x0, method="trust-region", rtol=TOLERANCE, maxiter=500)
+        assert result.status.name in ("CONVERGED", "ROUNDING_LIMIT"), seed
+        assert result.gradient_norm < 3e-6 * result.history["gradient_norm"][0], seed
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_wall_of_infinite_values_is_avoided(method):
     fun = lambda X: (smooth(X)[0] if X[5, 0] > -0.2 else math.inf, smooth(X)[1])
