@@ -99,6 +99,8 @@ class TwoSided:
         return trial
 
     def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
+        if trial.readable and search.accepts(trial, self.sufficient_decrease):
+            return trial
         first = trial._replace(X=None)  # points that were refused are not kept: they are tall
         rejected: list[Trial] = []
         for i in range(MAX_TRIALS):
