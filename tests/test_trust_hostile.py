@@ -207,6 +207,16 @@ def test_random_points_of_a_generalised_constraint_keep_the_promise():
     assert manifold.defect(X) <= 10 * np.finfo(float).eps * math.sqrt(200)
 
 
+def test_one_pair_of_opposite_points_spoils_no_other_of_a_stack():
+    X = stiefel.random_point(3, 7, 2, seed=4)
+    Y = stiefel.extrapolate(X, stiefel.random_point(3, 7, 2, seed=5), 0.3)
+    expected = stiefel.Stiefel().extrapolate(X, Y, 1.5)
+    Y[1] = -X[1]
+    found = stiefel.Stiefel().extrapolate(X, Y, 1.5)
+    assert np.isnan(found[1]).all()
+    assert np.array_equal(found[[0, 2]], expected[[0, 2]])
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_opposite_points_have_no_curve_between_them(library):
     for seed in range(3):

@@ -84,8 +84,8 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     one = k.eye(m)
     M = k.solve(one + m, 2.0 * one + 0.0 * m)
     # No curve leads to the opposite point: what rounding makes of I + m is none.
-    known = k.squared_frobenius(M) * k.xp.finfo(M.dtype).eps < 1.0
-    return k.xp.where(known, M, math.nan * M)
+    largest = k.xp.max(k.xp.abs(M), axis=(-2, -1), keepdims=True)
+    return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * M)
 
 
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array, Array, Array]:

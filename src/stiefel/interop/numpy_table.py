@@ -72,7 +72,7 @@ def lifted(k: Kernels, ends: Grams) -> tuple[Array, Array, Grams]:
         return cayley.lifted(k, ends)
     constant = _Small.of(m)
     M = _solved(m + constant.one, constant.two.copy())
-    if not np.vdot(M, M).real * constant.eps < 1.0:
+    if not np.vdot(M, M).real * constant.eps < len(M):  # opposite points; see `cayley`
         M = math.nan * M
     mM = m.dot(M)
     s = mM + _adjoint(mM)
