@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from . import vector
-from .frame import Grams, frame, moved, orthonormalised
+from .frame import Frame, Grams, frame, moved, orthonormalised
 from .kernels import Array, Kernels
 from .transport import longest
 
@@ -34,12 +34,12 @@ def point(
     X: Array,
     W: Array,
     grams: Grams,
-    K: Array,
+    frame: Frame,
     t: Array | float,
     M: Array | None = None,
 ) -> tuple[Array, Array]:
     """R(X, φ(tW)), or R(X, φ(t(W − XM))), and N of `frame`; 4nk² + O(k³)."""
-    P, Q, N = k.call(moved, K, t)
+    P, Q, N = k.call(moved, frame, t)
     P, Q = k.call(orthonormalised, grams, P, Q)
     return k.combine(X, P if M is None else P - M @ Q, W, Q), N
 
@@ -88,16 +88,16 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * M)
 
 
-def prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Array, Array, Array]:
-    """What a ray is made of: Grams, K of `frame`, ‖W‖²_g* and the squared defect of X; 6nk²."""
+def prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Frame, Array, Array]:
+    """What a ray is made of: Grams, frame, ‖W‖²_g* and the squared defect of X; 6nk²."""
     grams = Grams(*k.grams(X, W))
     return grams, k.call(frame, grams), squared_norm(k, grams), squared_defect(k, grams)
 
 
 def prepare_tangent(
     k: Kernels, X: Array, T: Array, theta: float
-) -> tuple[Grams, Array, Array, Array, Array, Array]:
-    """Grams and K of X and W = T − XM, M, the squared defect of X, `longest`, and ‖T‖²."""
+) -> tuple[Grams, Frame, Array, Array, Array, Array]:
+    """Grams and frame of X and W = T − XM, M, the squared defect of X, `longest`, and ‖T‖²."""
     before = Grams(*k.grams(X, T))
     grams, M = k.call(shifted, before, theta)
     lengths = k.call(longest, grams), k.trace(before.WW)

@@ -31,7 +31,7 @@ class Ray:
     def __init__(self, kernels: Kernels, X: Array, W: Array) -> None:
         self._kernels, self._X, self._W = kernels, X, W
         prepared = kernels.call(cayley.prepare, X, W)
-        self._grams, self._K, self._squared_norm, self._squared_defect = prepared
+        self._grams, self._frame, self._squared_norm, self._squared_defect = prepared
 
     @property
     def squared_norm(self) -> float:
@@ -44,7 +44,7 @@ class Ray:
         return math.sqrt(float(self._squared_defect))
 
     def __call__(self, t: float) -> Any:
-        place = self._X, self._W, self._grams, self._K
+        place = self._X, self._W, self._grams, self._frame
         X, N = self._kernels.call(cayley.point, *place, t, self._M)
         self._last = t, N
         return X
@@ -56,7 +56,7 @@ class Ray:
 
     def velocity(self, t: float) -> Any:
         """X'(t), a tangent at X(t)."""
-        return self._moved(moving.velocity, t, self._K)
+        return self._moved(moving.velocity, t)
 
     def carried(self, t: float) -> Any:
         """The velocity φ(W) at X, carried isometrically to X(t)."""
@@ -73,9 +73,9 @@ class Ray:
 
     def _moved(self, kernel: Any, t: float, *arguments: Any) -> Any:
         if self._last is None or self._last[0] != t:
-            self._last = t, self._kernels.call(displacement, self._K, t)
+            self._last = t, self._kernels.call(displacement, self._frame, t)
         N = self._last[1]
-        return self._kernels.call(kernel, self._X, self._W, N, *arguments)
+        return self._kernels.call(kernel, self._X, self._W, self._frame, N, *arguments)
 
 
 class TangentRay(Ray):
@@ -90,7 +90,7 @@ class TangentRay(Ray):
     def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
         self._kernels, self._X, self._W = kernels, X, T
         prepared = kernels.call(cayley.prepare_tangent, X, T, theta)
-        self._grams, self._K, self._M, self._squared_defect, moved, whole = prepared
+        self._grams, self._frame, self._M, self._squared_defect, moved, whole = prepared
         self.longest = _root(moved)
         # So little of T is tangent that W had better be formed.
         self.lossy = not float(moved) > self.LOSSY * float(whole)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .frame import Grams, split
+from .frame import Frame, Grams, split
 from .kernels import Array, Kernels
 
 
@@ -62,6 +62,7 @@ def secant(
     k: Kernels,
     X: Array,
     W: Array,
+    frame: Frame,
     N: Array,
     t: Array | float,
     grams: Grams,
@@ -76,7 +77,7 @@ def secant(
     With M, the direction is W − XM; ``grams`` are those of X and the direction.
     """
     WG = k.gram(W, G) if M is None else k.gram(W, G) - k.adjoint(M) @ turn
-    P, Q, p, q = k.call(coefficients, N, t, grams.XW, WG, turn, M)
+    P, Q, p, q = k.call(coefficients, frame, N, t, grams.XW, WG, turn, M)
     s, into = k.combine(X, P, W, Q), k.overwriting()
     y = into.subtract(into.subtract(G_new - G, X, p), W, q)
     return Secant(s, y, Curvature(t, grams.XW, grams.WW, turn_new - turn, k.gram(y, y)))
@@ -84,6 +85,7 @@ def secant(
 
 def coefficients(
     k: Kernels,
+    frame: Frame,
     N: Array,
     t: Array | float,
     b: Array,
@@ -93,11 +95,12 @@ def coefficients(
 ) -> tuple[Array, Array, Array, Array]:
     """P, Q, p, q with t Q(t)φ(W) = X P + W Q and Q(t)G = G + X p + W q, or with W − XM for W.
 
-    φ(W) is Z C with C = [b; I], which Q takes to Z (I + N) C, and
-    Q G = G + t Z (I + N/2) [−WᴴG; XᴴG].
+    φ(W) is Z C with C = [b; I/σ], which Q takes to Z (I + N) C, and
+    Q G = G + t Z (I + N/2) [−WᴴG; XᴴG/σ].
     """
     one, size = k.eye(b), b.shape[-1]
-    P, Q = split(t * (N @ k.block([[b, -0.5 * WG], [one + 0.0 * b, 0.5 * turn]])))
+    C = k.block([[b, -0.5 * WG], [one / frame.sigma + 0.0 * b, (0.5 / frame.sigma) * turn]])
+    P, Q = split(frame, t * (N @ C))
     p, q = P[..., size:] - t * WG, Q[..., size:] + t * turn
     P, Q = P[..., :size] + t * b, Q[..., :size] + t * one
     return (P, Q, p, q) if M is None else (P - M @ Q, Q, p - M @ q, q)

@@ -16,33 +16,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from .frame import Grams, split
+from .frame import Frame, Grams, split
 from .kernels import Array, Kernels
 
 
-def velocity(k: Kernels, X: Array, W: Array, N: Array, K: Array) -> Array:
+def velocity(k: Kernels, X: Array, W: Array, frame: Frame, N: Array) -> Array:
     """X'(t) = Z (I + N/2) 2K (I + N/2) [I; 0], a tangent at X(t); 4nk² + O(k³)."""
-    half = k.eye(N) + 0.5 * N
-    P, Q = split(2.0 * (half @ (K @ half[..., : X.shape[-1]])))
+    size, half = X.shape[-1], k.eye(N) + 0.5 * N
+    P, Q = split(frame, 2.0 * (half @ (frame.K @ half[..., :size])))
     return k.combine(X, P, W, Q)
 
 
-def carried(k: Kernels, X: Array, W: Array, N: Array, b: Array) -> Array:
+def carried(k: Kernels, X: Array, W: Array, frame: Frame, N: Array, b: Array) -> Array:
     """Q(t)φ(W), a tangent at X(t); 4nk² + O(k³).
 
     φ(W) = Xb + W with b = XᴴW is Z C, which Q takes to Z (I + N) C.
     """
-    C = k.block([[b], [k.eye(b) + 0.0 * b]])
-    P, Q = split(C + N @ C)
+    C = k.block([[b], [k.eye(b) / frame.sigma + 0.0 * b]])
+    P, Q = split(frame, C + N @ C)
     return k.combine(X, P, W, Q)
 
 
-def transport(k: Kernels, X: Array, W: Array, N: Array, t: Array | float, V: Array) -> Array:
-    """Q(t)V = V + t Z (I + N/2) J ZᴴV, a cotangent at X(t); 8nk² + O(k³)."""
+def transport(
+    k: Kernels, X: Array, W: Array, frame: Frame, N: Array, t: Array | float, V: Array
+) -> Array:
+    """Q(t)V = V + t Z (I + N/2) J ZᴴV/σ, a cotangent at X(t); 8nk² + O(k³)."""
     MV = k.weigh(V)
     XV, WV = k.reduce(k._product(X, MV), k._product(W, MV))
-    C = t * k.block([[WV], [-XV]])
-    P, Q = split(C + 0.5 * (N @ C))
+    C = -t * k.block([[-WV], [XV / frame.sigma]])
+    P, Q = split(frame, C + 0.5 * (N @ C))
     return k.overwriting().subtract(k.subtract(V, X, P), W, Q)
 
 

@@ -15,41 +15,47 @@ import numpy as np
 
 from stiefel.geometry import cayley, metric, secant, transport
 from stiefel.geometry import frame as frames
-from stiefel.geometry.frame import Grams
+from stiefel.geometry.frame import Frame, Grams
 from stiefel.geometry.kernels import Array, Kernels
 
 from .numpy_kernels import GEMV, Overwriting, solve_in_place
 
+TINY = {dtype: float(np.finfo(dtype).smallest_normal) for dtype in map(np.dtype, "fdFD")}
 
-def frame(k: Kernels, grams: Grams) -> Array:
+
+def frame(k: Kernels, grams: Grams) -> Frame:
     a, b, c = grams
-    if c.ndim != 2:
+    if c.ndim != 2 or c.dtype not in TINY:
         return frames.frame(k, grams)
     size = len(c)
+    # A power of two, which rounds nothing; from a sum in double precision, which has the range.
+    wide = c.astype(np.complex128 if c.dtype.kind == "c" else np.float64, copy=False)
+    norm = math.sqrt(np.vdot(wide, wide).real) + TINY[c.dtype]
+    sigma = math.ldexp(1.0, -(math.frexp(norm)[1] // 2)) if norm < math.inf else math.nan
     K = np.empty((2 * size, 2 * size), c.dtype)
     K[:size, :size] = _adjoint(b)
-    K[:size, size:] = c
-    K[size:, :size] = a
+    K[:size, size:] = sigma * c
+    K[size:, :size] = (1.0 / sigma) * a
     K[size:, size:] = b
     K *= _Small.of(K).halves
-    return K
+    return Frame(K, sigma)
 
 
-def displacement(k: Kernels, K: Array, t: float) -> Array:
-    if K.ndim != 2:
-        return frames.displacement(k, K, t)
-    twice = K * (2.0 * t)
+def displacement(k: Kernels, frame: Frame, t: float) -> Array:
+    if frame.K.ndim != 2:
+        return frames.displacement(k, frame, t)
+    twice = frame.K * (2.0 * t)
     left = twice * -0.5
     left += _Small.of(left).one
     return _solved(left, twice)
 
 
-def moved(k: Kernels, K: Array, t: float) -> tuple[Array, Array, Array]:
-    if K.ndim != 2:
-        return frames.moved(k, K, t)
-    N = displacement(k, K, t)
+def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array, Array]:
+    if frame.K.ndim != 2:
+        return frames.moved(k, frame, t)
+    N = displacement(k, frame, t)
     size = len(N) // 2
-    return N[:size, :size] + _Small.of(N).half, N[size:, :size], N
+    return N[:size, :size] + _Small.of(N).half, N[size:, :size] * frame.sigma, N
 
 
 def orthonormalised(k: Kernels, grams: Grams, P: Array, Q: Array) -> tuple[Array, Array]:
@@ -98,6 +104,7 @@ def shifted(k: Kernels, grams: Grams, theta: float) -> tuple[Grams, Array]:
 
 def coefficients(
     k: Kernels,
+    frame: Frame,
     N: Array,
     t: float,
     b: Array,
@@ -106,16 +113,16 @@ def coefficients(
     M: Array | None,
 ) -> tuple[Array, Array, Array, Array]:
     if N.ndim != 2:
-        return secant.coefficients(k, N, t, b, WG, turn, M)
-    size, one = len(b), _Small.of(b).one
+        return secant.coefficients(k, frame, N, t, b, WG, turn, M)
+    size, sigma, one = len(b), frame.sigma, _Small.of(b).one
     C = np.empty_like(N)
     C[:size, :size] = b
     C[:size, size:] = WG * -0.5
-    C[size:, :size] = one
-    C[size:, size:] = turn * 0.5
-    C = N.dot(C)
-    C *= t
-    P, Q = C[:size], C[size:]
+    C[size:, :size] = one * (1.0 / sigma)
+    C[size:, size:] = turn * (0.5 / sigma)
+    NC = N.dot(C)
+    NC *= t
+    P, Q = NC[:size], NC[size:] * sigma
     P[:, :size] += t * b
     P[:, size:] -= t * WG
     Q[:, :size] += t * one
