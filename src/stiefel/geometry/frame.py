@@ -29,11 +29,14 @@ class Grams(NamedTuple):
 
 
 class Frame(NamedTuple):
+    """How tΩ/2 acts on Z: as tK."""
+
     K: Array
     sigma: Array | float
 
 
 def frame(k: Kernels, grams: Grams) -> Frame:
+    """K and σ, from the Grams of X and W."""
     a, b, c = grams
     tiny = float(k.xp.finfo(c.dtype).smallest_normal)
     # Not from the trace: c may be a difference of Grams, rounding of either sign.

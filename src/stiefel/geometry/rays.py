@@ -22,7 +22,24 @@ def ray(kernels: Kernels, X: Array, W: Array) -> Ray | ColumnRay:
     return (ColumnRay if X.shape[-1] == 1 else Ray)(kernels, X, W)
 
 
-class Ray:
+class _Prepared:
+    """What every ray knows from the Gram matrices at hand."""
+
+    _squared_norm: Any
+    _squared_defect: Any
+
+    @property
+    def squared_norm(self) -> float:
+        """‖W‖²_g*."""
+        return float(self._squared_norm)
+
+    @property
+    def defect(self) -> float:
+        """‖XᴴX − I‖_F, of the whole stack."""
+        return math.sqrt(float(self._squared_defect))
+
+
+class Ray(_Prepared):
     """The ray of matrices with several columns."""
 
     _M: Array | None = None
@@ -32,16 +49,6 @@ class Ray:
         self._kernels, self._X, self._W = kernels, X, W
         prepared = kernels.call(cayley.prepare, X, W)
         self._grams, self._frame, self._squared_norm, self._squared_defect = prepared
-
-    @property
-    def squared_norm(self) -> float:
-        """‖W‖²_g*."""
-        return float(self._squared_norm)
-
-    @property
-    def defect(self) -> float:
-        """‖XᴴX − I‖_F, of the whole stack, from the Gram matrix at hand."""
-        return math.sqrt(float(self._squared_defect))
 
     def __call__(self, t: float) -> Any:
         place = self._X, self._W, self._grams, self._frame
@@ -96,21 +103,13 @@ class TangentRay(Ray):
         self.lossy = not float(moved) > self.LOSSY * float(whole)
 
 
-class ColumnRay:
+class ColumnRay(_Prepared):
     """The ray of a single column, or of a stack of them."""
 
     def __init__(self, kernels: Kernels, x: Array, w: Array) -> None:
         self._kernels, self._x, self._w = kernels, x, w
         prepared = kernels.call(vector.prepare, x, w)
         self._grams, self._squared_norm, self._squared_defect = prepared
-
-    @property
-    def squared_norm(self) -> float:
-        return float(self._squared_norm)
-
-    @property
-    def defect(self) -> float:
-        return math.sqrt(float(self._squared_defect))
 
     def __call__(self, t: float) -> Any:
         return self._moved(vector.point, t)

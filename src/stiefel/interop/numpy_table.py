@@ -46,7 +46,7 @@ def displacement(k: Kernels, frame: Frame, t: float) -> Array:
         return frames.displacement(k, frame, t)
     twice = frame.K * (2.0 * t)
     left = twice * -0.5
-    left += _Small.of(left).one
+    left += k.eye(left)
     return _solved(left, twice)
 
 
@@ -55,7 +55,8 @@ def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array, Array]:
         return frames.moved(k, frame, t)
     N = displacement(k, frame, t)
     size = len(N) // 2
-    return N[:size, :size] + _Small.of(N).half, N[size:, :size] * frame.sigma, N
+    P = N[:size, :size]
+    return P + k.eye(P), N[size:, :size] * frame.sigma, N
 
 
 def orthonormalised(k: Kernels, grams: Grams, P: Array, Q: Array) -> tuple[Array, Array]:
@@ -76,9 +77,9 @@ def lifted(k: Kernels, ends: Grams) -> tuple[Array, Array, Grams]:
     a, m, d = ends
     if m.ndim != 2:
         return cayley.lifted(k, ends)
-    constant = _Small.of(m)
-    M = _solved(m + constant.one, constant.two.copy())
-    if not np.vdot(M, M).real * constant.eps < len(M):  # opposite points; see `cayley`
+    one = k.eye(m)
+    M = _solved(m + one, 2.0 * one)
+    if not np.vdot(M, M).real * _Small.of(m).eps < len(M):  # opposite points; see `cayley`
         M = math.nan * M
     mM = m.dot(M)
     s = mM + _adjoint(mM)
@@ -114,7 +115,7 @@ def coefficients(
 ) -> tuple[Array, Array, Array, Array]:
     if N.ndim != 2:
         return secant.coefficients(k, frame, N, t, b, WG, turn, M)
-    size, sigma, one = len(b), frame.sigma, _Small.of(b).one
+    size, sigma, one = len(b), frame.sigma, k.eye(b)
     C = np.empty_like(N)
     C[:size, :size] = b
     C[:size, size:] = WG * -0.5
@@ -150,16 +151,13 @@ def squared_change(k: Kernels, seen: secant.Curvature, D: Array | None, omega: f
 
 
 class _Small:
-    """Constant matrices that go with a small one."""
+    """Constants that go with a small matrix."""
 
     _made: ClassVar[dict[tuple[int, Any], _Small]] = {}
 
     def __init__(self, size: int, dtype: Any) -> None:
         self.eps = float(np.finfo(dtype).eps)
-        self.one = np.eye(size, dtype=dtype)
-        self.two = 2.0 * self.one
-        self.three_halves = 1.5 * self.one
-        self.half = np.eye(size // 2, dtype=dtype)
+        self.three_halves = 1.5 * np.eye(size, dtype=dtype)
         self.halves = np.full((size, size), 0.5, dtype)
         self.halves[: size // 2] = -0.5
 

@@ -67,5 +67,9 @@ class History:
             raise KeyError(f"history has no column {key!r}; it has {', '.join(DTYPE.names or ())}")
         return self._rows[key][: self._size].copy()
 
+    def last(self, key: str, count: int) -> np.ndarray[Any, Any]:
+        """The newest entries of a column."""
+        return self._rows[key][max(self._size - count, 0) : self._size]
+
     def __repr__(self) -> str:
         return f"History of {max(self._size - 1, 0)} iterations: {', '.join(DTYPE.names or ())}"

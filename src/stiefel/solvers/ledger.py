@@ -150,7 +150,7 @@ class Ledger:
     def _recent_decrease(self) -> float:
         if self.nit < WINDOW:
             return math.inf
-        values = self.history["value"][-1 - WINDOW :]
+        values = self.history.last("value", WINDOW + 1)
         return float((values.max() - values[-1]) / max(abs(values[-1]), 1.0))
 
     def evaluations_reached(self) -> Reason:

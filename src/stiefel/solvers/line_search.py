@@ -99,13 +99,10 @@ class TwoSided:
         return trial
 
     def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
-        if trial.readable and search.accepts(trial, self.sufficient_decrease):
-            return trial
-        first = trial._replace(X=None)  # points that were refused are not kept: they are tall
-        rejected: list[Trial] = []
+        rejected: list[Trial] = []  # without their points, which are tall
         for i in range(MAX_TRIALS):
             if not trial.readable:
-                return search.diagnose(first, rejected, trial)
+                return search.diagnose(rejected, trial)
             if search.accepts(trial, self.sufficient_decrease):
                 return trial
             trial = trial._replace(X=None)
@@ -153,8 +150,11 @@ class _Search:
     def shortest_readable(self) -> float:
         return 2.0 * MARGIN * self.noise / self.local.slope
 
-    def diagnose(self, first: Trial, rejected: list[Trial], last: Trial) -> Trial | None:
+    def diagnose(self, rejected: list[Trial], last: Trial) -> Trial | None:
         """What to do with steps that were refused until f could no longer be read."""
+        if not rejected:
+            return last
+        first = rejected[0]
         tail = [t for t in rejected if t.gamma * TAIL <= first.gamma and math.isfinite(t.f)]
         if len(tail) < WITNESSES:
             return last
