@@ -19,29 +19,16 @@ from __future__ import annotations
 import math
 
 from . import vector
-from .frame import Frame, Grams, frame, moved, orthonormalised
+from .frame import Frame, Grams, frame, halves, moved, scale_of
 from .kernels import Array, Kernels
 from .transport import longest
 
 
-def squared_norm(k: Kernels, grams: Grams) -> Array:
-    """‖W‖²_g* = Tr Wᴴ(I + XXᴴ)W, from the Grams of the *projected* W: nothing is subtracted."""
-    return k.trace(grams.WW) + k.squared_frobenius(grams.XW)
-
-
-def point(
-    k: Kernels,
-    X: Array,
-    W: Array,
-    grams: Grams,
-    frame: Frame,
-    t: Array | float,
-    M: Array | None = None,
-) -> tuple[Array, Array]:
-    """R(X, φ(tW)), or R(X, φ(t(W − XM))), and N of `frame`; 4nk² + O(k³)."""
-    P, Q, N = k.call(moved, frame, t)
-    P, Q = k.call(orthonormalised, grams, P, Q)
-    return k.combine(X, P if M is None else P - M @ Q, W, Q), N
+def point(k: Kernels, X: Array, U: Array, frame: Frame, t: Array | float) -> tuple[Array, Array]:
+    """R(X, φ(tW)), and N of `frame`; 4nk² + O(k³)."""
+    C, N = k.call(moved, frame, t)
+    P, Q = halves(C)
+    return k.combine(X, P, U, Q), N
 
 
 def lift(k: Kernels, X: Array, Y: Array) -> Array:
@@ -61,22 +48,15 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: Array | float) -> Array:
     """R(X, φ(τV)) with V = lift(X, Y), without forming V; 10nk² + O(k³)."""
     if X.shape[-1] == 1:
         return vector.extrapolate(k, X, Y, tau)
-    ends = Grams(*k.grams(X, Y))
-    M, s, grams = k.call(lifted, ends)
-    P, Q, _ = k.call(moved, k.call(frame, grams), tau)
-    # The Grams of the lift are differences: only those of X and Y are good enough here.
-    P, Q = k.call(orthonormalised, ends, P - s @ Q, M @ Q)
-    return k.combine(X, P, Y, Q)
+    return point(k, X, Y, k.call(lifted, Grams(*k.grams(X, Y))), tau)[0]
 
 
-def lifted(k: Kernels, ends: Grams) -> tuple[Array, Array, Grams]:
-    """M and s with lift(X, Y) = Y M − X s, and the Grams of X and the lift."""
-    a, m, d = ends
+def lifted(k: Kernels, grams: Grams) -> Frame:
+    """The frame of the ray from X to Y = Q(1)X, along YM − Xs."""
+    m = grams.XU
     M = _twice_inverse(k, m)
-    mM = m @ M
-    s = k.hermitian(mM)
-    b = mM - a @ s
-    return M, s, Grams(a, b, k.adjoint(M) @ (d @ M) - k.adjoint(mM) @ s - s @ b)
+    s = k.hermitian(m @ M)
+    return frame(k, grams, k.block([[k.eye(m) + 0.0 * m, -s], [0.0 * m, M]]), 1.0)
 
 
 def _twice_inverse(k: Kernels, m: Array) -> Array:
@@ -88,30 +68,30 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * M)
 
 
-def prepare(k: Kernels, X: Array, W: Array) -> tuple[Grams, Frame, Array, Array]:
-    """What a ray is made of: Grams, frame, ‖W‖²_g* and the squared defect of X; 6nk²."""
+def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Array, Array]:
+    """The frame of the ray along W, ‖W‖²_g* and the squared defect of X; 6nk²."""
     grams = Grams(*k.grams(X, W))
-    return grams, k.call(frame, grams), squared_norm(k, grams), squared_defect(k, grams)
+    a, b, c = grams
+    sigma = scale_of(k, k.real(k.xp.linalg.trace(c)))
+    zero = 0.0 * b
+    basis = k.block([[k.eye(b) + zero, zero], [zero, sigma * k.eye(b) + zero]])
+    # ‖W‖²_g* = Tr Wᴴ(I + XXᴴ)W, from the Grams of the projected W: nothing is subtracted.
+    square = k.trace(c) + k.squared_frobenius(b)
+    return frame(k, grams, basis, sigma), square, k.squared_frobenius(a - k.eye(a))
 
 
 def prepare_tangent(
     k: Kernels, X: Array, T: Array, theta: float
-) -> tuple[Grams, Frame, Array, Array, Array, Array]:
-    """Grams and frame of X and W = T − XM, M, the squared defect of X, `longest`, and ‖T‖²."""
-    before = Grams(*k.grams(X, T))
-    grams, M = k.call(shifted, before, theta)
-    lengths = k.call(longest, grams), k.trace(before.WW)
-    return grams, k.call(frame, grams), M, squared_defect(k, grams), *lengths
+) -> tuple[Frame, Array, Array, Array]:
+    """The frame of the ray along W = T − XM, the squared defect of X, `longest`, and ‖T‖².
 
-
-def squared_defect(k: Kernels, grams: Grams) -> Array:
-    return k.squared_frobenius(grams.XX - k.eye(grams.XX))
-
-
-def shifted(k: Kernels, grams: Grams, theta: float) -> tuple[Grams, Array]:
-    """The Grams of X and W = T − XM from those of X and T, and M; no tall work."""
-    a, B, C = grams
-    M = (0.5 + 0.5 * theta) * B + (0.5 - 0.5 * theta) * k.adjoint(B)
-    b = B - a @ M
-    # WᴴW = TᴴT − MᴴXᴴT − (TᴴX − MᴴXᴴX)M
-    return Grams(a, b, C - k.adjoint(M) @ B - k.adjoint(b) @ M), M
+    M = herm(XᴴT) + θ skew(XᴴT).
+    """
+    grams = Grams(*k.grams(X, T))
+    a, b, c = grams
+    sigma = scale_of(k, k.real(k.xp.linalg.trace(c)))
+    M = (0.5 + 0.5 * theta) * b + (0.5 - 0.5 * theta) * k.adjoint(b)
+    zero = 0.0 * b
+    basis = k.block([[k.eye(b) + zero, -(sigma * M)], [zero, sigma * k.eye(b) + zero]])
+    made = frame(k, grams, basis, sigma)
+    return made, k.squared_frobenius(a - k.eye(a)), longest(k, made), k.trace(c)

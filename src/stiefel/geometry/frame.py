@@ -1,10 +1,12 @@
 """How the generator of a Cayley ray acts on the span of its two tall matrices.
 
-With Ω = W Xᴴ − X Wᴴ and Z = [X, σW], σ a number, Ω = Z J Zᴴ/σ where J = [0 −I; I 0], so that
+A ray leaves X along a cotangent W in the span of X and of another tall matrix U: W itself, a
+tangent T with W = T − XM, or a second point Y with W = YM − Xs.  With a number σ and a matrix B,
 
-    (tΩ/2) Z = Z tK,    K = J ZᴴZ/(2σ) = ½ [−bᴴ  −σc; a/σ  b],    a = XᴴX, b = XᴴW, c = WᴴW.
+    Z = [X, σW] = [X, U] B,    Ω = W Xᴴ − X Wᴴ = Z J Zᴴ/σ,    J = [0 −I; I 0],
 
-Everything that a ray needs is then one small matrix, the displacement
+so that (tΩ/2) Z = Z tK with K = J ZᴴZ/(2σ).  Everything that a ray needs is then one small
+matrix, the displacement
 
     N = (I − tK)⁻¹ 2tK,    Q(t) Z = Z (I + N),    (I − tΩ/2)⁻¹ Z = Z (I + N/2).
 
@@ -21,51 +23,60 @@ from .kernels import Array, Kernels
 
 
 class Grams(NamedTuple):
-    """XᴴX, XᴴW and WᴴW of a point X and a second tall matrix W."""
+    """XᴴX, XᴴU and UᴴU of a point X and a second tall matrix U."""
 
     XX: Array
-    XW: Array
-    WW: Array
+    XU: Array
+    UU: Array
 
 
 class Frame(NamedTuple):
-    """How tΩ/2 acts on Z: as tK."""
+    """Z = [X, U] B; the first columns of B are those of I."""
 
-    K: Array
+    gram: Array  # of [X, U], as measured
+    basis: Array  # B
+    inner: Array  # ZᴴZ
     sigma: Array | float
 
 
-def frame(k: Kernels, grams: Grams) -> Frame:
-    """K and σ, from the Grams of X and W."""
+def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame:
     a, b, c = grams
-    tiny = float(k.xp.finfo(c.dtype).smallest_normal)
-    # Not from the trace: c may be a difference of Grams, rounding of either sign.
-    sigma = (k.xp.max(k.xp.abs(c), axis=(-2, -1), keepdims=True) + tiny) ** -0.5
-    return Frame(0.5 * k.block([[-k.adjoint(b), -(sigma * c)], [a / sigma, b]]), sigma)
+    gram = k.block([[a, b], [k.adjoint(b), c]])
+    return Frame(gram, basis, k.adjoint(basis) @ (gram @ basis), sigma)
+
+
+def scale_of(k: Kernels, squares: Array) -> Array:
+    """σ for matrices with these traces of UᴴU, one for each of a stack."""
+    tiny = float(k.xp.finfo(squares.dtype).smallest_normal)
+    return ((squares + tiny) ** -0.5)[..., None, None]
+
+
+def turned(k: Kernels, C: Array) -> Array:
+    """J C."""
+    size = C.shape[-2] // 2
+    return k.block([[-C[..., size:, :]], [C[..., :size, :]]])
 
 
 def displacement(k: Kernels, frame: Frame, t: Array | float) -> Array:
     """N = (I − tK)⁻¹ 2tK.  The solve is well conditioned: K is skew in the inner product of Z."""
-    twice = (2.0 * t) * frame.K
+    twice = (t / frame.sigma) * turned(k, frame.inner)
     return k.solve(k.eye(twice) - 0.5 * twice, twice)
 
 
-def split(frame: Frame, C: Array) -> tuple[Array, Array]:
-    """P and Q with Z C = X P + W Q."""
+def moved(k: Kernels, frame: Frame, t: Array | float) -> tuple[Array, Array]:
+    """C with Q(t)X = [X, U] C, and N."""
+    N, B = k.call(displacement, frame, t), frame.basis
+    size = B.shape[-1] // 2
+    return orthonormalised(k, frame.gram, B[..., :size] + B @ N[..., :size]), N
+
+
+def orthonormalised(k: Kernels, gram: Array, C: Array) -> Array:
+    """One Newton–Schulz step on [X, U] C, done on its coefficients."""
+    E = k.adjoint(C) @ (gram @ C)
+    return C @ (1.5 * k.eye(E) - 0.5 * E)
+
+
+def halves(C: Array) -> tuple[Array, Array]:
+    """P and Q with [X, U] C = X P + U Q."""
     size = C.shape[-2] // 2
-    return C[..., :size, :], frame.sigma * C[..., size:, :]
-
-
-def moved(k: Kernels, frame: Frame, t: Array | float) -> tuple[Array, Array, Array]:
-    """P and Q with Q(t)X = X P + W Q, and N."""
-    N = k.call(displacement, frame, t)
-    P, Q = split(frame, N[..., : N.shape[-1] // 2])
-    return P + k.eye(P), Q, N
-
-
-def orthonormalised(k: Kernels, grams: Grams, P: Array, Q: Array) -> tuple[Array, Array]:
-    """One Newton–Schulz step on X P + W Q, done on its coefficients."""
-    a, b, c = grams
-    E = k.adjoint(P) @ (a @ P + b @ Q) + k.adjoint(Q) @ (k.adjoint(b) @ P + c @ Q)
-    E = 1.5 * k.eye(E) - 0.5 * E
-    return P @ E, Q @ E
+    return C[..., :size, :], C[..., size:, :]

@@ -42,24 +42,22 @@ class _Prepared:
 class Ray(_Prepared):
     """The ray of matrices with several columns."""
 
-    _M: Array | None = None
     _last: tuple[float, Array] | None = None
 
     def __init__(self, kernels: Kernels, X: Array, W: Array) -> None:
-        self._kernels, self._X, self._W = kernels, X, W
+        self._kernels, self._X, self._U = kernels, X, W
         prepared = kernels.call(cayley.prepare, X, W)
-        self._grams, self._frame, self._squared_norm, self._squared_defect = prepared
+        self._frame, self._squared_norm, self._squared_defect = prepared
 
     def __call__(self, t: float) -> Any:
-        place = self._X, self._W, self._grams, self._frame
-        X, N = self._kernels.call(cayley.point, *place, t, self._M)
+        X, N = self._kernels.call(cayley.point, self._X, self._U, self._frame, t)
         self._last = t, N
         return X
 
     @cached_property
     def longest(self) -> float:
         """The largest ‖φ(W)‖_F of the matrices of a stack: how far t = 1 would move one."""
-        return _root(self._kernels.call(moving.longest, self._grams))
+        return _root(self._kernels.call(moving.longest, self._frame))
 
     def velocity(self, t: float) -> Any:
         """X'(t), a tangent at X(t)."""
@@ -67,7 +65,7 @@ class Ray(_Prepared):
 
     def carried(self, t: float) -> Any:
         """The velocity φ(W) at X, carried isometrically to X(t)."""
-        return self._moved(moving.carried, t, self._grams.XW)
+        return self._moved(moving.carried, t)
 
     def transport(self, t: float, V: Array) -> Any:
         """The cotangent V at X, carried isometrically to X(t)."""
@@ -75,29 +73,28 @@ class Ray(_Prepared):
 
     def secant(self, t: float, old: Any, new: Any) -> secants.Secant:
         """The secant pair of the step to X(t), from the gradients (.G, .turn) at both ends."""
-        ends = old.G, old.turn, new.G, new.turn
-        return self._moved(secants.secant, t, t, self._grams, *ends, self._M)
+        return self._moved(secants.secant, t, t, old.G, old.turn, new.G, new.turn)
 
     def _moved(self, kernel: Any, t: float, *arguments: Any) -> Any:
         if self._last is None or self._last[0] != t:
             self._last = t, self._kernels.call(displacement, self._frame, t)
         N = self._last[1]
-        return self._kernels.call(kernel, self._X, self._W, self._frame, N, *arguments)
+        return self._kernels.call(kernel, self._X, self._U, self._frame, N, *arguments)
 
 
 class TangentRay(Ray):
     """The ray whose velocity is the tangent (or the horizontal one) nearest to T.
 
     It is that of the cotangent W = T − XM, M = herm(XᴴT) + θ skew(XᴴT), with θ = ½ (or 1); W
-    itself is never formed.  Only points, `secant`, `longest` and `defect` are to be had.
+    itself is never formed, and its ‖W‖_g* is not to be had.
     """
 
     LOSSY = 1e-3  # squared, of the part of T that is used: its Grams are differences
 
     def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
-        self._kernels, self._X, self._W = kernels, X, T
+        self._kernels, self._X, self._U = kernels, X, T
         prepared = kernels.call(cayley.prepare_tangent, X, T, theta)
-        self._grams, self._frame, self._M, self._squared_defect, moved, whole = prepared
+        self._frame, self._squared_defect, moved, whole = prepared
         self.longest = _root(moved)
         # So little of T is tangent that W had better be formed.
         self.lossy = not float(moved) > self.LOSSY * float(whole)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .frame import Frame, Grams, split
+from .frame import Frame, halves, turned
 from .kernels import Array, Kernels
 
 
@@ -32,9 +32,8 @@ class Lowered(NamedTuple):
 class Curvature(NamedTuple):
     """Small matrices from which a step tells about second derivatives; see `squares`."""
 
-    t: Array | float
-    b: Array  # XᴴW and
-    c: Array  # WᴴW of the ray
+    step: Array | float  # t/σ
+    inner: Array  # ZᴴZ of the ray, with Z = [X, σW]
     B: Array  # the rotation part of y
     yy: Array  # yᴴy
 
@@ -61,56 +60,48 @@ class Secant(NamedTuple):
 def secant(
     k: Kernels,
     X: Array,
-    W: Array,
+    U: Array,
     frame: Frame,
     N: Array,
     t: Array | float,
-    grams: Grams,
     G: Array,
     turn: Array,
     G_new: Array,
     turn_new: Array,
-    M: Array | None = None,
 ) -> Secant:
-    """The pair of a step, for matrices with several columns; 12nk² + O(k³).
-
-    With M, the direction is W − XM; ``grams`` are those of X and the direction.
-    """
-    WG = k.gram(W, G) if M is None else k.gram(W, G) - k.adjoint(M) @ turn
-    P, Q, p, q = k.call(coefficients, frame, N, t, grams.XW, WG, turn, M)
-    s, into = k.combine(X, P, W, Q), k.overwriting()
-    y = into.subtract(into.subtract(G_new - G, X, p), W, q)
-    return Secant(s, y, Curvature(t, grams.XW, grams.WW, turn_new - turn, k.gram(y, y)))
+    """The pair of a step, for matrices with several columns; 12nk² + O(k³)."""
+    P, Q, p, q = k.call(coefficients, frame, N, t, turn, k.gram(U, G))
+    s, into = k.combine(X, P, U, Q), k.overwriting()
+    y = into.subtract(into.subtract(G_new - G, X, p), U, q)
+    seen = Curvature(t / frame.sigma, frame.inner, turn_new - turn, k.gram(y, y))
+    return Secant(s, y, seen)
 
 
 def coefficients(
-    k: Kernels,
-    frame: Frame,
-    N: Array,
-    t: Array | float,
-    b: Array,
-    WG: Array,
-    turn: Array,
-    M: Array | None,
+    k: Kernels, frame: Frame, N: Array, t: Array | float, XG: Array, UG: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """P, Q, p, q with t Q(t)φ(W) = X P + W Q and Q(t)G = G + X p + W q, or with W − XM for W.
+    """P, Q, p, q with t Q(t)φ(W) = X P + U Q and Q(t)G = G + X p + U q.
 
-    φ(W) is Z C with C = [b; I/σ], which Q takes to Z (I + N) C, and
-    Q G = G + t Z (I + N/2) [−WᴴG; XᴴG/σ].
+    φ(W) is Z C/σ with C = [σXᴴW; I], and Q G = G + t Z (I + N/2) J ZᴴG/σ.
     """
-    one, size = k.eye(b), b.shape[-1]
-    C = k.block([[b, -0.5 * WG], [one / frame.sigma + 0.0 * b, (0.5 / frame.sigma) * turn]])
-    P, Q = split(frame, t * (N @ C))
-    p, q = P[..., size:] - t * WG, Q[..., size:] + t * turn
-    P, Q = P[..., :size] + t * b, Q[..., :size] + t * one
-    return (P, Q, p, q) if M is None else (P - M @ Q, Q, p - M @ q, q)
+    size = XG.shape[-1]
+    b = frame.inner[..., :size, size:]
+    turning = turned(k, k.adjoint(frame.basis) @ k.block([[XG], [UG]]))
+    C = k.block([[k.block([[b], [k.eye(b) + 0.0 * b]]), turning]])
+    NC = N @ C
+    C = C + k.block([[NC[..., :size], 0.5 * NC[..., size:]]])
+    upper, lower = halves(frame.basis @ ((t / frame.sigma) * C))
+    return upper[..., :size], lower[..., :size], upper[..., size:], lower[..., size:]
 
 
 def squares(k: Kernels, seen: Curvature) -> Squares:
-    t, b, c, B, yy = seen
-    bb, BB = k.adjoint(b) @ b, k.adjoint(B) @ B
-    SS, TT = (t * t) * (c - bb), yy - BB
-    return Squares(SS, TT, k.trace(SS), k.trace(TT), (4.0 * t * t) * k.trace(bb), k.trace(BB))
+    step, inner, B, yy = seen
+    size = B.shape[-1]
+    b, c = halves(inner[..., size:])
+    square = step * step
+    bb, BB = square * (k.adjoint(b) @ b), k.adjoint(B) @ B
+    SS, TT = square * c - bb, yy - BB
+    return Squares(SS, TT, k.trace(SS), k.trace(TT), 4.0 * k.trace(bb), k.trace(BB))
 
 
 def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:

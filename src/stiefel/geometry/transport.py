@@ -16,43 +16,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from .frame import Frame, Grams, split
+from .frame import Frame, halves, turned
 from .kernels import Array, Kernels
 
 
-def velocity(k: Kernels, X: Array, W: Array, frame: Frame, N: Array) -> Array:
+def velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
     """X'(t) = Z (I + N/2) 2K (I + N/2) [I; 0], a tangent at X(t); 4nk² + O(k³)."""
     size, half = X.shape[-1], k.eye(N) + 0.5 * N
-    P, Q = split(frame, 2.0 * (half @ (frame.K @ half[..., :size])))
-    return k.combine(X, P, W, Q)
+    KX = turned(k, frame.inner @ half[..., :size]) / frame.sigma
+    P, Q = halves(frame.basis @ (half @ KX))
+    return k.combine(X, P, U, Q)
 
 
-def carried(k: Kernels, X: Array, W: Array, frame: Frame, N: Array, b: Array) -> Array:
+def carried(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
     """Q(t)φ(W), a tangent at X(t); 4nk² + O(k³).
 
-    φ(W) = Xb + W with b = XᴴW is Z C, which Q takes to Z (I + N) C.
+    φ(W) = X XᴴW + W is Z C/σ with C = [σXᴴW; I], which Q takes to Z (I + N) C/σ.
     """
-    C = k.block([[b], [k.eye(b) / frame.sigma + 0.0 * b]])
-    P, Q = split(frame, C + N @ C)
-    return k.combine(X, P, W, Q)
+    size = X.shape[-1]
+    b = frame.inner[..., :size, size:]
+    C = k.block([[b], [k.eye(b) + 0.0 * b]])
+    P, Q = halves(frame.basis @ ((C + N @ C) / frame.sigma))
+    return k.combine(X, P, U, Q)
 
 
 def transport(
-    k: Kernels, X: Array, W: Array, frame: Frame, N: Array, t: Array | float, V: Array
+    k: Kernels, X: Array, U: Array, frame: Frame, N: Array, t: Array | float, V: Array
 ) -> Array:
     """Q(t)V = V + t Z (I + N/2) J ZᴴV/σ, a cotangent at X(t); 8nk² + O(k³)."""
     MV = k.weigh(V)
-    XV, WV = k.reduce(k._product(X, MV), k._product(W, MV))
-    C = -t * k.block([[-WV], [XV / frame.sigma]])
-    P, Q = split(frame, C + 0.5 * (N @ C))
-    return k.overwriting().subtract(k.subtract(V, X, P), W, Q)
+    XV, UV = k.reduce(k._product(X, MV), k._product(U, MV))
+    C = turned(k, k.adjoint(frame.basis) @ k.block([[XV], [UV]])) * (-t / frame.sigma)
+    P, Q = halves(frame.basis @ (C + 0.5 * (N @ C)))
+    return k.overwriting().subtract(k.subtract(V, X, P), U, Q)
 
 
-def longest(k: Kernels, grams: Grams) -> Array:
-    """The largest ‖φ(W)‖²_F of the matrices of a stack: tr c + 3‖b‖² up to the defect of X."""
-    _, b, c = grams
-    squares = k.xp.sum(k.real(k.conj(b) * b), axis=(-2, -1))
-    return k.xp.max(k.real(k.xp.linalg.trace(c)) + 3.0 * squares)
+def longest(k: Kernels, frame: Frame) -> Array:
+    """The largest ‖φ(W)‖²_F of a stack: Tr WᴴW + 3‖XᴴW‖² up to the defect of X."""
+    size = frame.inner.shape[-1] // 2
+    b, c = halves(frame.inner[..., size:])
+    squares = k.xp.sum(k.real(k.conj(b) * b), axis=(-2, -1), keepdims=True)
+    traces = k.real(k.xp.linalg.trace(c))[..., None, None]
+    return k.xp.max((traces + 3.0 * squares) / frame.sigma**2)
 
 
 # -- blocks: arrays (m, *shape), one vector a row --------------------------------

@@ -20,117 +20,118 @@ from stiefel.geometry.kernels import Array, Kernels
 
 from .numpy_kernels import GEMV, Overwriting, solve_in_place
 
-TINY = {dtype: float(np.finfo(dtype).smallest_normal) for dtype in map(np.dtype, "fdFD")}
+DTYPES = frozenset(map(np.dtype, "fdFD"))
 
 
-def frame(k: Kernels, grams: Grams) -> Frame:
-    a, b, c = grams
-    if c.ndim != 2 or c.dtype not in TINY:
-        return frames.frame(k, grams)
-    size = len(c)
-    # A power of two, which rounds nothing; from a sum in double precision, which has the range.
-    wide = c.astype(np.complex128 if c.dtype.kind == "c" else np.float64, copy=False)
-    norm = math.sqrt(np.vdot(wide, wide).real) + TINY[c.dtype]
-    sigma = math.ldexp(1.0, -(math.frexp(norm)[1] // 2)) if norm < math.inf else math.nan
-    K = np.empty((2 * size, 2 * size), c.dtype)
-    K[:size, :size] = _adjoint(b)
-    K[:size, size:] = sigma * c
-    K[size:, :size] = (1.0 / sigma) * a
-    K[size:, size:] = b
-    K *= _Small.of(K).halves
-    return Frame(K, sigma)
+def _is_single(X: Array) -> bool:
+    return X.ndim == 2 and X.dtype in DTYPES
+
+
+def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Any, Any]:
+    if not _is_single(X):
+        return cayley.prepare(k, X, W)
+    a, b, c = k.grams(X, W)
+    small = _Small.of(a)
+    trace, defect = np.vdot(small.one, c).real, a - small.one
+    sigma = _scale_of(trace, small)
+    basis = small.upper + sigma * small.lower
+    made = _frame(a, b, c, basis, sigma)
+    return made, trace + np.vdot(b, b).real, np.vdot(defect, defect).real
+
+
+def prepare_tangent(k: Kernels, X: Array, T: Array, theta: float) -> tuple[Frame, Any, Any, Any]:
+    if not _is_single(X):
+        return cayley.prepare_tangent(k, X, T, theta)
+    a, b, c = k.grams(X, T)
+    small, size = _Small.of(a), len(a)
+    trace, defect = np.vdot(small.one, c).real, a - small.one
+    sigma = _scale_of(trace, small)
+    basis = small.upper + sigma * small.lower
+    M = (sigma * (-0.5 + 0.5 * theta)) * _adjoint(b)
+    M -= (sigma * (0.5 + 0.5 * theta)) * b
+    basis[:size, size:] = M
+    made = _frame(a, b, c, basis, sigma)
+    return made, np.vdot(defect, defect).real, longest(k, made), trace
+
+
+def lifted(k: Kernels, grams: Grams) -> Frame:
+    a, m, d = grams
+    if m.ndim != 2:
+        return cayley.lifted(k, grams)
+    small, size = _Small.of(m), len(m)
+    M = _solved(m + small.one, 2.0 * small.one)
+    if not np.vdot(M, M).real * small.eps < size:  # opposite points; see `cayley`
+        M = math.nan * M
+    basis = small.upper.copy()
+    mM = m.dot(M)
+    mM += _adjoint(mM)
+    np.multiply(mM, -0.5, out=basis[:size, size:])
+    basis[size:, size:] = M
+    return _frame(a, m, d, basis, 1.0)
+
+
+def _frame(a: Array, b: Array, c: Array, basis: Array, sigma: float) -> Frame:
+    size = len(a)
+    gram = np.empty_like(basis)
+    gram[:size, :size] = a
+    gram[:size, size:] = b
+    gram[size:, :size] = _adjoint(b)
+    gram[size:, size:] = c
+    return Frame(gram, basis, _adjoint(basis).dot(gram.dot(basis)), sigma)
+
+
+def _scale_of(trace: float, small: _Small) -> float:
+    """A power of two, which rounds nothing."""
+    square = float(trace) + small.tiny
+    return math.ldexp(1.0, -(math.frexp(square)[1] // 2)) if square < math.inf else math.nan
 
 
 def displacement(k: Kernels, frame: Frame, t: float) -> Array:
-    if frame.K.ndim != 2:
+    inner, scale = frame.inner, t / frame.sigma
+    if inner.ndim != 2:
         return frames.displacement(k, frame, t)
-    twice = frame.K * (2.0 * t)
+    size = len(inner) // 2
+    twice = np.empty_like(inner)
+    np.multiply(inner[size:], -scale, out=twice[:size])
+    np.multiply(inner[:size], scale, out=twice[size:])
     left = twice * -0.5
     left += k.eye(left)
     return _solved(left, twice)
 
 
-def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array, Array]:
-    if frame.K.ndim != 2:
+def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array]:
+    if frame.inner.ndim != 2:
         return frames.moved(k, frame, t)
-    N = displacement(k, frame, t)
-    size = len(N) // 2
-    P = N[:size, :size]
-    return P + k.eye(P), N[size:, :size] * frame.sigma, N
-
-
-def orthonormalised(k: Kernels, grams: Grams, P: Array, Q: Array) -> tuple[Array, Array]:
-    a, b, c = grams
-    if a.ndim != 2:
-        return frames.orthonormalised(k, grams, P, Q)
-    upper, lower = a.dot(P), _adjoint(b).dot(P)
-    upper += b.dot(Q)
-    lower += c.dot(Q)
-    E = _adjoint(P).dot(upper)
-    E += _adjoint(Q).dot(lower)
+    N, size = displacement(k, frame, t), len(frame.inner) // 2
+    C = frame.basis.dot(N[:, :size])
+    small = _Small.of(C)
+    C += small.first
+    E = _adjoint(C).dot(frame.gram.dot(C))
     E *= -0.5
-    E += _Small.of(E).three_halves
-    return P.dot(E), Q.dot(E)
-
-
-def lifted(k: Kernels, ends: Grams) -> tuple[Array, Array, Grams]:
-    a, m, d = ends
-    if m.ndim != 2:
-        return cayley.lifted(k, ends)
-    one = k.eye(m)
-    M = _solved(m + one, 2.0 * one)
-    if not np.vdot(M, M).real * _Small.of(m).eps < len(M):  # opposite points; see `cayley`
-        M = math.nan * M
-    mM = m.dot(M)
-    s = mM + _adjoint(mM)
-    s *= 0.5
-    b = mM - a.dot(s)
-    c = _adjoint(M).dot(d.dot(M))
-    c -= _adjoint(mM).dot(s)
-    c -= s.dot(b)
-    return M, s, Grams(a, b, c)
-
-
-def shifted(k: Kernels, grams: Grams, theta: float) -> tuple[Grams, Array]:
-    a, B, C = grams
-    if B.ndim != 2:
-        return cayley.shifted(k, grams, theta)
-    M = (0.5 - 0.5 * theta) * _adjoint(B)
-    M += (0.5 + 0.5 * theta) * B
-    b = B - a.dot(M)
-    c = C - _adjoint(M).dot(B)
-    c -= _adjoint(b).dot(M)
-    return Grams(a, b, c), M
+    E += small.three_halves
+    return C.dot(E), N
 
 
 def coefficients(
-    k: Kernels,
-    frame: Frame,
-    N: Array,
-    t: float,
-    b: Array,
-    WG: Array,
-    turn: Array,
-    M: Array | None,
+    k: Kernels, frame: Frame, N: Array, t: float, XG: Array, UG: Array
 ) -> tuple[Array, Array, Array, Array]:
     if N.ndim != 2:
-        return secant.coefficients(k, frame, N, t, b, WG, turn, M)
-    size, sigma, one = len(b), frame.sigma, k.eye(b)
+        return secant.coefficients(k, frame, N, t, XG, UG)
+    size, basis = len(XG), frame.basis
     C = np.empty_like(N)
-    C[:size, :size] = b
-    C[:size, size:] = WG * -0.5
-    C[size:, :size] = one * (1.0 / sigma)
-    C[size:, size:] = turn * (0.5 / sigma)
+    C[:size, size:] = XG
+    C[size:, size:] = UG
+    G = _adjoint(basis).dot(C[:, size:])
+    C[:size, :size] = frame.inner[:size, size:]
+    C[size:, :size] = k.eye(XG)
+    np.negative(G[size:], out=C[:size, size:])
+    C[size:, size:] = G[:size]
     NC = N.dot(C)
-    NC *= t
-    P, Q = NC[:size], NC[size:] * sigma
-    P[:, :size] += t * b
-    P[:, size:] -= t * WG
-    Q[:, :size] += t * one
-    Q[:, size:] += t * turn
-    if M is not None:
-        P -= M.dot(Q)
-    return P[:, :size], Q[:, :size], P[:, size:], Q[:, size:]
+    NC[:, size:] *= 0.5
+    C += NC
+    C *= t / frame.sigma
+    C = basis.dot(C)
+    return C[:size, :size], C[size:, :size], C[:size, size:], C[size:, size:]
 
 
 def column_part(k: Kernels, m: Array, D: Array, omega: float) -> Array:
@@ -156,10 +157,13 @@ class _Small:
     _made: ClassVar[dict[tuple[int, Any], _Small]] = {}
 
     def __init__(self, size: int, dtype: Any) -> None:
-        self.eps = float(np.finfo(dtype).eps)
-        self.three_halves = 1.5 * np.eye(size, dtype=dtype)
-        self.halves = np.full((size, size), 0.5, dtype)
-        self.halves[: size // 2] = -0.5
+        self.eps, self.tiny = float(np.finfo(dtype).eps), float(np.finfo(dtype).smallest_normal)
+        self.one = np.eye(size, dtype=dtype)
+        self.three_halves = 1.5 * self.one
+        self.first = np.eye(2 * size, size, dtype=dtype)
+        self.lower = np.eye(2 * size, dtype=dtype)
+        self.upper = self.lower.copy()
+        self.lower[:size], self.upper[size:] = 0.0, 0.0
 
     @classmethod
     def of(cls, A: Array) -> _Small:
@@ -182,10 +186,13 @@ def _solved(A: Array, B: Array) -> Array:
     return solve_in_place(A.T, B.T).T
 
 
-def longest(k: Kernels, grams: Grams) -> Array:
-    if grams.WW.ndim != 2:
-        return transport.longest(k, grams)
-    return k.trace(grams.WW) + 3.0 * k.squared_frobenius(grams.XW)
+def longest(k: Kernels, frame: Frame) -> Any:
+    inner, sigma = frame.inner, frame.sigma
+    if inner.ndim != 2:
+        return transport.longest(k, frame)
+    size = len(inner) // 2
+    b = inner[:size, size:].copy()
+    return (np.trace(inner[size:, size:]).real + 3.0 * np.vdot(b, b).real) / sigma**2
 
 
 def block_dot(k: Kernels, block: Array, C: Array) -> Array:
@@ -205,12 +212,11 @@ def block_add(k: Kernels, a: float, C: Array, block: Array, weights: Array) -> A
 
 
 TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
-    frames.frame: frame,
     frames.displacement: displacement,
     frames.moved: moved,
-    frames.orthonormalised: orthonormalised,
+    cayley.prepare: prepare,
+    cayley.prepare_tangent: prepare_tangent,
     cayley.lifted: lifted,
-    cayley.shifted: shifted,
     secant.coefficients: coefficients,
     metric.column_part: column_part,
     metric.squared_change: squared_change,
