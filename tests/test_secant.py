@@ -101,7 +101,9 @@ def test_curvature_is_that_of_the_pair(case):
     D = D if np.iscomplexobj(x) else D.real
     for metric in (Metric(), Metric(omega=1.3), Metric(D, 3.0), Metric(D, 3.0, horizontal=True)):
         expected = geometry.dot(change, geometry.raise_index(y, change, metric))
-        assert geometry.squared_change(y, seen, metric) == pytest.approx(expected, rel=1e-11)
+        plain = geometry.dot(change, change)
+        found = geometry.squared_change(y, seen, metric)
+        assert found == pytest.approx((expected, plain), rel=1e-11)
     squares = geometry.squares(y, seen)
     inner = geometry._k(y).gram
     normal = [v - y @ inner(y, v) for v in (s, change)]

@@ -23,9 +23,9 @@ class Blocks:
         raise NotImplementedError
 
     def block(self, X: Array, rows: int) -> Array:
-        """A block to be written to."""
+        """A block of zeros, to be written to."""
         k = self._k(X)
-        return k.xp.empty((rows, *X.shape), dtype=X.dtype, device=k.device(X))
+        return k.xp.zeros((rows, *X.shape), dtype=X.dtype, device=k.device(X))
 
     def block_of(self, C: Array) -> Array:
         """C as a block of one row."""
@@ -59,9 +59,6 @@ class Blocks:
     def block_write(self, block: Array, i: int, C: Array) -> Array:
         """The block with C as its row i; in place where the library allows it."""
         return self._k(C).write_row(block, i, C)
-
-    def block_rows(self, block: Array, rows: slice) -> Array:
-        return block[rows, ...]
 
     def dot(self, C: Array, D: Array) -> float:
         """Re⟨C, D⟩ of a tangent and a cotangent, or of two vectors."""

@@ -71,12 +71,15 @@ def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
     return k.subtract(T, X, k.hermitian(m) + 0.5 * k.skew(m))
 
 
-def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> Array:
-    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB: no tall work."""
+def squared_change(
+    k: Kernels, seen: Curvature, D: Array | None, omega: Any
+) -> tuple[Array, Array]:
+    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB, and ⟨y, y⟩: no tall work."""
     B, yy = seen.B, seen.yy
+    plain = k.trace(yy)
     if D is None:
-        return k.trace(yy) + (omega - 1.0) * k.squared_frobenius(B)
-    return k.small_inner(D, yy) + (omega - 1.0) * k.small_inner(B, B @ D)
+        return plain + (omega - 1.0) * k.squared_frobenius(B), plain
+    return k.small_inner(D, yy) + (omega - 1.0) * k.small_inner(B, B @ D), plain
 
 
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
@@ -130,10 +133,11 @@ class Learning:
     def _k(self, X: Array) -> Kernels:
         raise NotImplementedError
 
-    def squared_change(self, X: Array, seen: Curvature, metric: Metric) -> float:
-        """⟨y, φ(y)⟩ of the change y of the gradient along a step."""
+    def squared_change(self, X: Array, seen: Curvature, metric: Metric) -> tuple[float, float]:
+        """⟨y, φ(y)⟩ and ⟨y, y⟩ of the change y of the gradient along a step."""
         omega = 0.0 if metric.horizontal else metric.omega
-        return float(self._k(X).call(squared_change, seen, metric.D, omega))
+        raised, plain = self._k(X).call(squared_change, seen, metric.D, omega)
+        return float(raised), float(plain)
 
     def squares(self, X: Array, seen: Curvature) -> Squares:
         """What a step and the change of the gradient along it say about curvature."""

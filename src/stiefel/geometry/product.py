@@ -103,9 +103,6 @@ class Product:
     def block_write(self, block: Leaves, i: int, C: Leaves) -> Leaves:
         return tuple(m.block_write(b, i, c) for m, b, c in zip(self.factors, block, C, strict=True))
 
-    def block_rows(self, block: Leaves, rows: slice) -> Leaves:
-        return tuple(m.block_rows(b, rows) for m, b in zip(self.factors, block, strict=True))
-
     def dot(self, C: Leaves, D: Leaves) -> float:
         return math.fsum(self._map("dot", C, D))
 

@@ -79,7 +79,7 @@ class Stiefel(Blocks, Learning):
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
-        G, square, turn = self._k(X).call(_gradient, X, E)
+        G, square, turn = self._k(X).call(lower_gradient, X, E)
         return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
 
     def project_direction(self, X: Array, W: Array) -> Array:
@@ -230,7 +230,7 @@ def _project(k: Kernels, X: Array, G: Array) -> Array:
     return k.subtract(k.sharpen(G), X, k.hermitian(k.pairing(X, G)))
 
 
-def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array]:
+def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array]:
     """G, ‖G‖²_g* and XᴴG = skew(XᴴE), which has no more rounding than G itself."""
     m = k.pairing(X, E)
     G, turn = k.subtract(k.sharpen(E), X, k.hermitian(m)), k.skew(m)

@@ -160,6 +160,9 @@ class NumpyKernels(Kernels):
             axpy(y.reshape(-1), out.reshape(-1), a=q)
         return out
 
+    def asarray(self, values: Array, like: Array) -> Array:
+        return values.astype(like.dtype, copy=False)
+
     def expm(self, A: Array) -> Array:
         return scipy.linalg.expm(A)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stiefel.geometry import cayley, metric, secant, transport
+from stiefel.geometry import cayley, metric, secant, stiefel, transport
 from stiefel.geometry import frame as frames
 from stiefel.geometry.frame import Frame, Grams
 from stiefel.geometry.kernels import Array, Kernels
@@ -144,11 +144,39 @@ def column_part(k: Kernels, m: Array, D: Array, omega: float) -> Array:
     return C
 
 
-def squared_change(k: Kernels, seen: secant.Curvature, D: Array | None, omega: float) -> Any:
+def squared_change(
+    k: Kernels, seen: secant.Curvature, D: Array | None, omega: float
+) -> tuple[Any, Any]:
+    B, yy = seen.B, seen.yy
     if D is None or D.ndim != 2:
         return metric.squared_change(k, seen, D, omega)
-    B = seen.B
-    return np.vdot(D, seen.yy).real + (omega - 1.0) * np.vdot(B, B.dot(D)).real
+    turned = (omega - 1.0) * np.vdot(B, B.dot(D)).real
+    return np.vdot(D, yy).real + turned, np.vdot(k.eye(yy), yy).real
+
+
+def squares(k: Kernels, seen: secant.Curvature) -> secant.Squares:
+    step, inner, B, yy = seen
+    if B.ndim != 2:
+        return secant.squares(k, seen)
+    size, one = len(B), k.eye(B)
+    scaled = inner[:, size:] * step
+    b = scaled[:size]
+    bb, BB = _adjoint(b).dot(b), _adjoint(B).dot(B)
+    SS, TT = scaled[size:] * step - bb, yy - BB
+    turns = 4.0 * np.vdot(one, bb).real, np.vdot(one, BB).real
+    return secant.Squares(SS, TT, np.vdot(one, SS).real, np.vdot(one, TT).real, *turns)
+
+
+def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array]:
+    if E.ndim != 2:
+        return stiefel.lower_gradient(k, X, E)
+    m = k.pairing(X, E)
+    other = _adjoint(m)
+    normal, turn = m + other, m - other
+    normal *= 0.5
+    turn *= 0.5
+    G = k.subtract(k.sharpen(E), X, normal)
+    return G, k.dot(G, G) + np.vdot(turn, turn).real, turn
 
 
 class _Small:
@@ -192,7 +220,8 @@ def longest(k: Kernels, frame: Frame) -> Any:
         return transport.longest(k, frame)
     size = len(inner) // 2
     b = inner[:size, size:].copy()
-    return (np.trace(inner[size:, size:]).real + 3.0 * np.vdot(b, b).real) / sigma**2
+    trace = np.vdot(k.eye(b), inner[size:, size:]).real
+    return (trace + 3.0 * np.vdot(b, b).real) / sigma**2
 
 
 def block_dot(k: Kernels, block: Array, C: Array) -> Array:
@@ -220,6 +249,8 @@ TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
     secant.coefficients: coefficients,
     metric.column_part: column_part,
     metric.squared_change: squared_change,
+    secant.squares: squares,
+    stiefel.lower_gradient: lower_gradient,
     transport.longest: longest,
     transport.block_dot: block_dot,
     transport.block_add: block_add,

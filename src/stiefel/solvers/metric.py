@@ -174,21 +174,24 @@ def raised(
 
 def squared_change(
     problem: Problem, x: Array, pair: Secant, learned: tuple[Learned, ...], aux: Any
-) -> float:
-    """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
-    geometry = problem.geometry
+) -> tuple[float, float]:
+    """⟨y, φ(y)⟩ and ⟨y, y⟩ of the change y of the gradient along a step to x."""
+    geometry, y = problem.geometry, pair.y
     if problem.precond is not None:
-        return float(geometry.dot(pair.y, raised(problem, x, pair.y, learned, aux)))
-    total = 0.0
+        Ty = raised(problem, x, y, learned, aux)
+        return float(geometry.dot(y, Ty)), float(geometry.dot(y, y))
+    total = plain = 0.0
     for (factor, part), leaf, known in zip(
         _leaves(geometry, x), pairs_of(pair), learned, strict=True
     ):
+        metric = known.metric
         if leaf.curvature is not None:
-            square = factor.squared_change(part, leaf.curvature, known.metric)
+            square, own = factor.squared_change(part, leaf.curvature, metric)
         else:
-            square = factor.dot(leaf.y, factor.raise_index(part, leaf.y, known.metric))
-        total += known.metric.scale * square
-    return total
+            square = factor.dot(leaf.y, factor.raise_index(part, leaf.y, metric))
+            own = factor.dot(leaf.y, leaf.y)
+        total, plain = total + metric.scale * square, plain + own
+    return total, plain
 
 
 def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:

@@ -7,7 +7,8 @@ newest, the two-loop recursion is four products with a block:
     a = R⁻¹ Sᵀg,   q = g − Y a,   r = γ φ(q),   c = R⁻ᵀ(diag(R) a − Yᵀr),   H g = r + S c.
 
 R⁻¹ is kept, not R: a new pair adds the column −R⁻¹Sᵀy/⟨s, y⟩, and without the oldest pair R⁻¹ is
-what is left of it.  It stands in the order of the rings, with zeros for the row that is not used.
+what is left of it.  It stands in the order of the rings, with zeros for rows that are not used:
+whatever stands in those, they count for nothing.
 
 Without blocks the newest pair is used for the direction that follows it, and then dropped.
 """
@@ -31,7 +32,6 @@ class Pairs(NamedTuple):
     inverse: Small  # R⁻¹
     diagonal: Small  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
-    written: int = 0  # rows that hold something
 
     @property
     def held(self) -> int:
@@ -62,18 +62,16 @@ def remember(geometry: Any, pairs: Pairs, s: Array, y: Array, sy: float) -> Pair
     most = len(pairs.diagonal)
     if not most:
         blocks = geometry.block_of(s), geometry.block_of(y)
-        return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,), 1)
-    row = pairs.written if pairs.written < most else _spare(pairs.rows, most)
+        return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
+    row = next(i for i in range(most) if i not in pairs.rows)
     S, Y = geometry.block_write(pairs.S, row, s), geometry.block_write(pairs.Y, row, y)
-    written, rows = max(pairs.written, row + 1), (*pairs.rows, row)
-    inverse, diagonal = pairs.inverse.copy(), pairs.diagonal.copy()
+    rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
     if len(rows) == most:
         gone, rows = rows[0], rows[1:]
         inverse[gone], inverse[:, gone], diagonal[gone] = 0.0, 0.0, 0.0
-    products = geometry.block_dot(geometry.block_rows(S, slice(0, written)), y)
-    inverse[:, row] = (inverse[:, :written] @ products) / -sy
+    inverse[:, row] = inverse.dot(geometry.block_dot(S, y)) / -sy
     inverse[row, row], diagonal[row] = 1.0 / sy, sy
-    return Pairs(S, Y, inverse, diagonal, rows, written)
+    return Pairs(S, Y, inverse, diagonal, rows)
 
 
 def apply_inverse(
@@ -88,14 +86,8 @@ def apply_inverse(
 
     ``phi`` may overwrite what it is given; what it returns is overwritten if it is ``owned``.
     """
-    used = slice(0, pairs.written)
-    S, Y = geometry.block_rows(pairs.S, used), geometry.block_rows(pairs.Y, used)
-    inverse, diagonal = pairs.inverse[used, used], pairs.diagonal[used]
-    a = inverse @ geometry.block_dot(S, g)
+    S, Y, inverse, diagonal, _ = pairs
+    a = inverse.dot(geometry.block_dot(S, g))
     r = phi(geometry.block_add(1.0, g, Y, -a))
-    c = (gamma * geometry.block_dot(Y, r) - diagonal * a) @ inverse
+    c = (gamma * geometry.block_dot(Y, r) - diagonal * a).dot(inverse)
     return geometry.block_add(-gamma, r, S, c, overwrite=owned)
-
-
-def _spare(rows: tuple[int, ...], most: int) -> int:
-    return next(i for i in range(most) if i not in rows)
