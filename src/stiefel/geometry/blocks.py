@@ -41,8 +41,8 @@ class Blocks:
 
     def block_dot(self, block: Array, C: Array) -> Any:
         """Re⟨block_i, C⟩ for all i, as NumPy doubles."""
-        k = self._k(C)
-        return np.asarray(to_numpy(k.call(moving.block_dot, block, C)), dtype=np.float64)
+        found = to_numpy(self._k(C).call(moving.block_dot, block, C))
+        return found.astype(np.float64, copy=False)
 
     def block_add(
         self,
@@ -62,8 +62,8 @@ class Blocks:
 
     def dot(self, C: Array, D: Array) -> float:
         """Re⟨C, D⟩ of a tangent and a cotangent, or of two vectors."""
-        return float(self._k(C).call(_dot, C, D))
+        return float(self._k(C).call(dot, C, D))
 
 
-def _dot(k: Kernels, C: Array, D: Array) -> Array:
+def dot(k: Kernels, C: Array, D: Array) -> Array:
     return k.dot(C, D)

@@ -68,7 +68,7 @@ class Euclidean(Blocks):
 
     def inner(self, X: Array, V: Array, W: Array) -> float:
         """Re⟨V, W⟩."""
-        return float(self._k(X).call(_dot, V, W))
+        return self.dot(V, W)
 
     inner_tangent = pair = inner
 
@@ -142,7 +142,3 @@ class Euclidean(Blocks):
     def dimension(self, X: Array) -> int:
         size = math.prod(X.shape)
         return 2 * size if self._k(X).is_complex(X) else size
-
-
-def _dot(k: Kernels, V: Array, W: Array) -> Array:
-    return k.dot(V, W)

@@ -39,7 +39,7 @@ def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
         return k.call(_horizontal_columns, X, W, metric.D)
     if metric.D is None:
         return k.call(_rotation, X, W, metric.omega)
-    return k.call(_columns, X, W, metric.D, metric.omega)
+    return k.call(raise_columns, X, W, metric.D, metric.omega)
 
 
 def horizontal(k: Kernels, X: Array, W: Array) -> Array:
@@ -55,8 +55,8 @@ def _rotation(k: Kernels, X: Array, W: Array, omega: Any) -> Array:
     return k.subtract(W, X, m - omega * k.skew(m))
 
 
-def _columns(k: Kernels, X: Array, W: Array, D: Array, omega: Any) -> Array:
-    return k.combine(W, D, X, k.call(column_part, k.gram(X, W), D, omega))
+def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: Any) -> Array:
+    return k.combine(W, D, X, column_part(k, k.gram(X, W), D, omega))
 
 
 def column_part(k: Kernels, m: Array, D: Array, omega: Any) -> Array:
@@ -71,9 +71,7 @@ def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
     return k.subtract(T, X, k.hermitian(m) + 0.5 * k.skew(m))
 
 
-def squared_change(
-    k: Kernels, seen: Curvature, D: Array | None, omega: Any
-) -> tuple[Array, Array]:
+def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> tuple[Array, Array]:
     """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB, and ⟨y, y⟩: no tall work."""
     B, yy = seen.B, seen.yy
     plain = k.trace(yy)

@@ -7,7 +7,7 @@ beyond rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,11 +72,22 @@ class NumpyKernels(Kernels):
 
     def eye(self, like: Array) -> Array:
         key = (like.shape[-1], like.dtype)
-        if key not in self._eyes:
-            one = np.eye(key[0], dtype=key[1])
+        one = self._eyes.get(key)
+        if one is None:
+            one = self._eyes[key] = np.eye(key[0], dtype=key[1])
             one.flags.writeable = False
-            self._eyes[key] = one
-        return self._eyes[key]
+        return one
+
+    def gram(self, A: Array, B: Array) -> Array:
+        if self._weigh is not None:
+            return super().gram(A, B)
+        return self.reduce(self.adjoint(A) @ B)[0]
+
+    def grams(self, A: Array, B: Array) -> Sequence[Array]:
+        if self._weigh is not None:
+            return super().grams(A, B)
+        left = self.adjoint(A)
+        return self.reduce(left @ A, left @ B, self.adjoint(B) @ B)
 
     def trace(self, A: Array) -> Array:
         if A.ndim == 2:  # ten times faster than the general way

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stiefel.geometry import cayley, metric, secant, stiefel, transport
+from stiefel.geometry import blocks, cayley, metric, secant, stiefel, transport
 from stiefel.geometry import frame as frames
 from stiefel.geometry.frame import Frame, Grams
 from stiefel.geometry.kernels import Array, Kernels
 
-from .numpy_kernels import GEMV, Overwriting, solve_in_place
+from .numpy_kernels import GEMV, Overwriting, add_product, solve_in_place
 
 DTYPES = frozenset(map(np.dtype, "fdFD"))
 
@@ -80,7 +80,7 @@ def _frame(a: Array, b: Array, c: Array, basis: Array, sigma: float) -> Frame:
     return Frame(gram, basis, _adjoint(basis).dot(gram.dot(basis)), sigma)
 
 
-def _scale_of(trace: float, small: _Small) -> float:
+def _scale_of(trace: Any, small: _Small) -> float:
     """A power of two, which rounds nothing."""
     square = float(trace) + small.tiny
     return math.ldexp(1.0, -(math.frexp(square)[1] // 2)) if square < math.inf else math.nan
@@ -112,6 +112,14 @@ def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array]:
     return C.dot(E), N
 
 
+def point(k: Kernels, X: Array, U: Array, frame: Frame, t: float) -> tuple[Array, Array]:
+    if X.ndim != 2:
+        return cayley.point(k, X, U, frame, t)
+    C, N = moved(k, frame, t)
+    size = C.shape[1]
+    return add_product(X @ C[:size], 1.0, U, C[size:]), N
+
+
 def coefficients(
     k: Kernels, frame: Frame, N: Array, t: float, XG: Array, UG: Array
 ) -> tuple[Array, Array, Array, Array]:
@@ -134,14 +142,15 @@ def coefficients(
     return C[:size, :size], C[size:, :size], C[:size, size:], C[size:, size:]
 
 
-def column_part(k: Kernels, m: Array, D: Array, omega: float) -> Array:
+def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: float) -> Array:
+    m = k.gram(X, W)
     if m.ndim != 2:
-        return metric.column_part(k, m, D, omega)
+        return k.combine(W, D, X, metric.column_part(k, m, D, omega))
     A = m - _adjoint(m)
     A *= 0.25 * omega
     C = (A - m).dot(D)
     C += D.dot(A)
-    return C
+    return k.combine(W, D, X, C)
 
 
 def squared_change(
@@ -224,10 +233,14 @@ def longest(k: Kernels, frame: Frame) -> Any:
     return (trace + 3.0 * np.vdot(b, b).real) / sigma**2
 
 
+def dot(k: Kernels, C: Array, D: Array) -> Any:
+    return k.reduce(np.vdot(C, k.weigh(D)).real)[0]
+
+
 def block_dot(k: Kernels, block: Array, C: Array) -> Array:
-    if k.is_complex(C):
+    if C.dtype.kind == "c":
         return transport.block_dot(k, block, C)
-    return k.reduce(block.reshape(len(block), -1) @ k.weigh(C).reshape(-1))[0]
+    return k.reduce(block.reshape(len(block), -1).dot(k.weigh(C).reshape(-1)))[0]
 
 
 def block_add(k: Kernels, a: float, C: Array, block: Array, weights: Array) -> Array:
@@ -246,12 +259,14 @@ TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
     cayley.prepare: prepare,
     cayley.prepare_tangent: prepare_tangent,
     cayley.lifted: lifted,
+    cayley.point: point,
     secant.coefficients: coefficients,
-    metric.column_part: column_part,
+    metric.raise_columns: raise_columns,
     metric.squared_change: squared_change,
     secant.squares: squares,
     stiefel.lower_gradient: lower_gradient,
     transport.longest: longest,
+    blocks.dot: dot,
     transport.block_dot: block_dot,
     transport.block_add: block_add,
 }
