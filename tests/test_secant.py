@@ -10,8 +10,7 @@ from stiefel.geometry import Product
 from stiefel.geometry.cayley import lifted
 from stiefel.geometry.frame import Grams, moved
 from stiefel.geometry.metric import Metric
-from stiefel.geometry.secant import Lowered
-from stiefel.solvers.metric import pairs_of
+from stiefel.geometry.secant import Lowered, pairs_of
 
 
 def noise_like(rng, X):
@@ -95,14 +94,14 @@ def test_curvature_is_that_of_the_pair(case):
     ray = geometry.ray(x, case.cotangent(rng, x))
     y = ray(t)
     old, new = (geometry.gradient(p, noise_like(rng, x)) for p in (x, y))
-    s, change, seen = ray.secant(t, old, new)
+    pair = s, change, seen = ray.secant(t, old, new)
     root = rng.standard_normal((k, k)) + (1j * rng.standard_normal((k, k)) if case.dtype else 0)
     D = np.broadcast_to(root @ root.conj().T + np.eye(k), (*x.shape[:-2], k, k))
     D = D if np.iscomplexobj(x) else D.real
     for metric in (Metric(), Metric(omega=1.3), Metric(D, 3.0), Metric(D, 3.0, horizontal=True)):
         expected = geometry.dot(change, geometry.raise_index(y, change, metric))
         plain = geometry.dot(change, change)
-        found = geometry.squared_change(y, seen, metric)
+        found = geometry.squared_change(y, pair, metric)
         assert found == pytest.approx((expected, plain), rel=1e-11)
     squares = geometry.squares(y, seen)
     inner = geometry._k(y).gram

@@ -14,6 +14,8 @@ from stiefel.interop.arrays import to_numpy
 
 from . import transport as moving
 from .kernels import Array, Kernels
+from .metric import Metric, squared_change
+from .secant import Secant
 
 
 class Blocks:
@@ -38,6 +40,15 @@ class Blocks:
     def ray_along(self, X: Array, T: Array, metric: Any) -> Any:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
         return self.ray(X, self.cotangent_of(X, T, metric))  # type: ignore[attr-defined]
+
+    def squared_change(self, X: Array, pair: Secant, metric: Metric) -> tuple[float, float]:
+        """⟨y, φ(y)⟩ and ⟨y, y⟩ of the change y of the gradient along a step to X."""
+        if pair.curvature is None:
+            raised = self.raise_index(X, pair.y, metric)  # type: ignore[attr-defined]
+            return metric.scale * self.dot(pair.y, raised), self.dot(pair.y, pair.y)
+        omega = 0.0 if metric.horizontal else metric.omega
+        change, plain = self._k(X).call(squared_change, pair.curvature, metric.D, omega)
+        return metric.scale * float(change), float(plain)
 
     def block_dot(self, block: Array, C: Array) -> Any:
         """Re⟨block_i, C⟩ for all i, as NumPy doubles."""

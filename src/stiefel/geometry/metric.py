@@ -131,12 +131,6 @@ class Learning:
     def _k(self, X: Array) -> Kernels:
         raise NotImplementedError
 
-    def squared_change(self, X: Array, seen: Curvature, metric: Metric) -> tuple[float, float]:
-        """⟨y, φ(y)⟩ and ⟨y, y⟩ of the change y of the gradient along a step."""
-        omega = 0.0 if metric.horizontal else metric.omega
-        raised, plain = self._k(X).call(squared_change, seen, metric.D, omega)
-        return float(raised), float(plain)
-
     def squares(self, X: Array, seen: Curvature) -> Squares:
         """What a step and the change of the gradient along it say about curvature."""
         return self._k(X).call(squares, seen)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from .kernels import Array
-from .secant import Lowered, Secant
+from .secant import Lowered, Secant, pairs_of
 
 Leaves = tuple[Array, ...]
 
@@ -124,6 +124,11 @@ class Product:
     def raise_onto(self, X: Leaves, W: Leaves, metric: Any) -> Leaves:
         leaves = zip(self.factors, X, W, metric, strict=True)
         return tuple(g.scale * m.raise_onto(x, w, g) for m, x, w, g in leaves)
+
+    def squared_change(self, X: Leaves, pair: Secant, metric: Any) -> tuple[float, float]:
+        squares = self._map("squared_change", X, pairs_of(pair), metric)
+        change, plain = map(math.fsum, zip(*squares, strict=True))
+        return change, plain
 
     def cotangent_of(self, X: Leaves, T: Leaves, metric: Any) -> Leaves:
         return self._map("cotangent_of", X, T, metric)

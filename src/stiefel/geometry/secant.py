@@ -107,3 +107,10 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
 def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:
     """The pair of a step along any ray; nothing is said of curvature."""
     return Secant(t * ray.carried(t), new.G - ray.transport(t, old.G))
+
+
+def pairs_of(pair: Secant) -> list[Secant]:
+    """The secant pairs of the leaves."""
+    if not isinstance(pair.s, tuple):
+        return [pair]
+    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]

@@ -117,7 +117,7 @@ def point(k: Kernels, X: Array, U: Array, frame: Frame, t: float) -> tuple[Array
         return cayley.point(k, X, U, frame, t)
     C, N = moved(k, frame, t)
     size = C.shape[1]
-    return add_product(X @ C[:size], 1.0, U, C[size:]), N
+    return add_product(X.dot(C[:size]), 1.0, U, C[size:]), N
 
 
 def coefficients(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stiefel.geometry.metric import CANONICAL, Metric
-from stiefel.geometry.secant import Secant
+from stiefel.geometry.secant import Secant, pairs_of
 
 from .problem import Gradient, Problem
 
@@ -177,21 +177,9 @@ def squared_change(
 ) -> tuple[float, float]:
     """⟨y, φ(y)⟩ and ⟨y, y⟩ of the change y of the gradient along a step to x."""
     geometry, y = problem.geometry, pair.y
-    if problem.precond is not None:
-        Ty = raised(problem, x, y, learned, aux)
-        return float(geometry.dot(y, Ty)), float(geometry.dot(y, y))
-    total = plain = 0.0
-    for (factor, part), leaf, known in zip(
-        _leaves(geometry, x), pairs_of(pair), learned, strict=True
-    ):
-        metric = known.metric
-        if leaf.curvature is not None:
-            square, own = factor.squared_change(part, leaf.curvature, metric)
-        else:
-            square = factor.dot(leaf.y, factor.raise_index(part, leaf.y, metric))
-            own = factor.dot(leaf.y, leaf.y)
-        total, plain = total + metric.scale * square, plain + own
-    return total, plain
+    if problem.precond is None:
+        return geometry.squared_change(x, pair, metric_of(geometry, learned))
+    return geometry.dot(y, raised(problem, x, y, learned, aux)), geometry.dot(y, y)
 
 
 def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
@@ -208,13 +196,6 @@ def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: fl
 
 def parts_of(X: Any) -> tuple[Any, ...]:
     return X if isinstance(X, tuple) else (X,)
-
-
-def pairs_of(pair: Secant) -> list[Secant]:
-    """The secant pairs of the leaves."""
-    if not isinstance(pair.s, tuple):
-        return [pair]
-    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
 
 
 def _horizontal(
