@@ -5,10 +5,10 @@ tangent T with W = T − XM, or a second point Y with W = YM − Xs.  With a num
 
     Z = [X, σW] = [X, U] B,    Ω = W Xᴴ − X Wᴴ = Z J Zᴴ/σ,    J = [0 −I; I 0],
 
-so that (tΩ/2) Z = Z tK with K = J ZᴴZ/(2σ).  Everything that a ray needs is then one small
-matrix, the displacement
+so that Ω Z = Z K with K = A Γ B, A = J Bᴴ/σ and Γ the Gram matrix of [X, U].  Everything that a
+ray needs is then one small matrix, the displacement
 
-    N = (I − tK)⁻¹ 2tK,    Q(t) Z = Z (I + N),    (I − tΩ/2)⁻¹ Z = Z (I + N/2).
+    N = (I − tK/2)⁻¹ tK,    Q(t) Z = Z (I + N),    (I − tΩ/2)⁻¹ Z = Z (I + N/2).
 
 It is as small as the step, and known to its own last digits, not to those of I.  σ makes σW as
 large as X, so that tK does not depend on how large W is and how small t; where it is a power of
@@ -31,18 +31,20 @@ class Grams(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Z = [X, U] B; the first columns of B are those of I."""
+    """Ω on the span of X and U."""
 
-    gram: Array  # of [X, U], as measured
-    basis: Array  # B
-    inner: Array  # ZᴴZ
-    sigma: Array | float
+    gram: Array  # Γ of [X, U], as measured
+    basis: Array  # B; its first columns are those of I
+    cobasis: Array  # A = J Bᴴ/σ
+    generator: Array  # K
 
 
 def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame:
     a, b, c = grams
     gram = k.block([[a, b], [k.adjoint(b), c]])
-    return Frame(gram, basis, k.adjoint(basis) @ (gram @ basis), sigma)
+    upper, lower = halves(k.adjoint(basis) / sigma)
+    cobasis = k.block([[-lower], [upper]])
+    return Frame(gram, basis, cobasis, cobasis @ (gram @ basis))
 
 
 def scale_of(k: Kernels, squares: Array) -> Array:
@@ -51,16 +53,10 @@ def scale_of(k: Kernels, squares: Array) -> Array:
     return ((squares + tiny) ** -0.5)[..., None, None]
 
 
-def turned(k: Kernels, C: Array) -> Array:
-    """J C."""
-    size = C.shape[-2] // 2
-    return k.block([[-C[..., size:, :]], [C[..., :size, :]]])
-
-
 def displacement(k: Kernels, frame: Frame, t: Array | float) -> Array:
-    """N = (I − tK)⁻¹ 2tK.  The solve is well conditioned: K is skew in the inner product of Z."""
-    twice = (t / frame.sigma) * turned(k, frame.inner)
-    return k.solve(k.eye(twice) - 0.5 * twice, twice)
+    """N = (I − tK/2)⁻¹ tK.  The solve is well conditioned: K is skew in the inner product of Z."""
+    tK = t * frame.generator
+    return k.solve(k.eye(tK) - 0.5 * tK, tK)
 
 
 def moved(k: Kernels, frame: Frame, t: Array | float) -> tuple[Array, Array]:
@@ -74,6 +70,12 @@ def orthonormalised(k: Kernels, gram: Array, C: Array) -> Array:
     """One Newton–Schulz step on [X, U] C, done on its coefficients."""
     E = k.adjoint(C) @ (gram @ C)
     return C @ (1.5 * k.eye(E) - 0.5 * E)
+
+
+def velocity_of(frame: Frame) -> tuple[Array, Array]:
+    """C with φ(W) = ΩX = [X, U] C, and Γ C."""
+    C = frame.basis @ frame.generator[..., : frame.basis.shape[-1] // 2]
+    return C, frame.gram @ C
 
 
 def halves(C: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ A step from X with gradient G to X⁺ = Q(t)X with gradient G⁺ gives
 with Q the isometric transport of the ray; see `transport`.  The rotation parts of both and the
 Gram matrix of s are known before any tall work, because Q keeps Gram matrices:
 
-    X⁺ᴴs = 2t XᴴW,   sᴴs = t²(WᴴW + 3 (XᴴW)ᴴ(XᴴW)),   X⁺ᴴy = X⁺ᴴG⁺ − XᴴG
+    X⁺ᴴs = t Xᴴφ(W),   sᴴs = t² φ(W)ᴴφ(W),   X⁺ᴴy = X⁺ᴴG⁺ − XᴴG
 
 so that curvature costs one Gram matrix, yᴴy.  Grams of normal parts are differences here: they
 lose relative accuracy where rotations are larger by 1e8, and with it their meaning.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .frame import Frame, halves, turned
+from .frame import Frame, halves, velocity_of
 from .kernels import Array, Kernels
 
 
@@ -32,8 +32,8 @@ class Lowered(NamedTuple):
 class Curvature(NamedTuple):
     """Small matrices from which a step tells about second derivatives; see `squares`."""
 
-    step: Array | float  # t/σ
-    inner: Array  # ZᴴZ of the ray, with Z = [X, σW]
+    t: Array | float
+    frame: Frame  # of the ray
     B: Array  # the rotation part of y
     yy: Array  # yᴴy
 
@@ -73,7 +73,7 @@ def secant(
     P, Q, p, q = k.call(coefficients, frame, N, t, turn, k.gram(U, G))
     s, into = k.combine(X, P, U, Q), k.overwriting()
     y = into.subtract(into.subtract(G_new - G, X, p), U, q)
-    seen = Curvature(t / frame.sigma, frame.inner, turn_new - turn, k.gram(y, y))
+    seen = Curvature(t, frame, turn_new - turn, k.gram(y, y))
     return Secant(s, y, seen)
 
 
@@ -82,26 +82,22 @@ def coefficients(
 ) -> tuple[Array, Array, Array, Array]:
     """P, Q, p, q with t Q(t)φ(W) = X P + U Q and Q(t)G = G + X p + U q.
 
-    φ(W) is Z C/σ with C = [σXᴴW; I], and Q G = G + t Z (I + N/2) J ZᴴG/σ.
+    tφ(W) is Z tK[I; 0], which Q takes to Z (I + N) tK[I; 0] = Z (2N − tK)[I; 0], and
+    Q G = G + t Z (I + N/2) A [X, U]ᴴG.
     """
     size = XG.shape[-1]
-    b = frame.inner[..., :size, size:]
-    turning = turned(k, k.adjoint(frame.basis) @ k.block([[XG], [UG]]))
-    C = k.block([[k.block([[b], [k.eye(b) + 0.0 * b]]), turning]])
-    NC = N @ C
-    C = C + k.block([[NC[..., :size], 0.5 * NC[..., size:]]])
-    upper, lower = halves(frame.basis @ ((t / frame.sigma) * C))
-    return upper[..., :size], lower[..., :size], upper[..., size:], lower[..., size:]
+    C = 2.0 * N[..., :size] - t * frame.generator[..., :size]
+    c = frame.cobasis @ k.block([[t * XG], [t * UG]])
+    return *halves(frame.basis @ C), *halves(frame.basis @ (c + 0.5 * (N @ c)))
 
 
 def squares(k: Kernels, seen: Curvature) -> Squares:
-    step, inner, B, yy = seen
-    size = B.shape[-1]
-    b, c = halves(inner[..., size:])
-    square = step * step
-    bb, BB = square * (k.adjoint(b) @ b), k.adjoint(B) @ B
-    SS, TT = square * c - bb, yy - BB
-    return Squares(SS, TT, k.trace(SS), k.trace(TT), 4.0 * k.trace(bb), k.trace(BB))
+    t, frame, B, yy = seen
+    C, gram_C = velocity_of(frame)
+    A = t * gram_C[..., : B.shape[-1], :]
+    AA, BB = k.adjoint(A) @ A, k.adjoint(B) @ B
+    SS, TT = (t * t) * (k.adjoint(C) @ gram_C) - AA, yy - BB
+    return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
 
 
 def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:

@@ -16,48 +16,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from .frame import Frame, halves, turned
+from .frame import Frame, halves, velocity_of
 from .kernels import Array, Kernels
 
 
 def velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
-    """X'(t) = Z (I + N/2) 2K (I + N/2) [I; 0], a tangent at X(t); 4nk² + O(k³)."""
+    """X'(t) = Z (I + N/2) K (I + N/2) [I; 0], a tangent at X(t); 4nk² + O(k³)."""
     size, half = X.shape[-1], k.eye(N) + 0.5 * N
-    KX = turned(k, frame.inner @ half[..., :size]) / frame.sigma
-    P, Q = halves(frame.basis @ (half @ KX))
+    P, Q = halves(frame.basis @ (half @ (frame.generator @ half[..., :size])))
     return k.combine(X, P, U, Q)
 
 
 def carried(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
-    """Q(t)φ(W), a tangent at X(t); 4nk² + O(k³).
-
-    φ(W) = X XᴴW + W is Z C/σ with C = [σXᴴW; I], which Q takes to Z (I + N) C/σ.
-    """
-    size = X.shape[-1]
-    b = frame.inner[..., :size, size:]
-    C = k.block([[b], [k.eye(b) + 0.0 * b]])
-    P, Q = halves(frame.basis @ ((C + N @ C) / frame.sigma))
+    """Q(t)φ(W) = Z (I + N) K [I; 0], a tangent at X(t); 4nk² + O(k³)."""
+    K = frame.generator[..., : X.shape[-1]]
+    P, Q = halves(frame.basis @ (K + N @ K))
     return k.combine(X, P, U, Q)
 
 
 def transport(
     k: Kernels, X: Array, U: Array, frame: Frame, N: Array, t: Array | float, V: Array
 ) -> Array:
-    """Q(t)V = V + t Z (I + N/2) J ZᴴV/σ, a cotangent at X(t); 8nk² + O(k³)."""
+    """Q(t)V = V + t Z (I + N/2) A [X, U]ᴴV, a cotangent at X(t); 8nk² + O(k³)."""
     MV = k.weigh(V)
     XV, UV = k.reduce(k._product(X, MV), k._product(U, MV))
-    C = turned(k, k.adjoint(frame.basis) @ k.block([[XV], [UV]])) * (-t / frame.sigma)
+    C = frame.cobasis @ k.block([[-t * XV], [-t * UV]])
     P, Q = halves(frame.basis @ (C + 0.5 * (N @ C)))
     return k.overwriting().subtract(k.subtract(V, X, P), U, Q)
 
 
 def longest(k: Kernels, frame: Frame) -> Array:
-    """The largest ‖φ(W)‖²_F of a stack: Tr WᴴW + 3‖XᴴW‖² up to the defect of X."""
-    size = frame.inner.shape[-1] // 2
-    b, c = halves(frame.inner[..., size:])
-    squares = k.xp.sum(k.real(k.conj(b) * b), axis=(-2, -1), keepdims=True)
-    traces = k.real(k.xp.linalg.trace(c))[..., None, None]
-    return k.xp.max((traces + 3.0 * squares) / frame.sigma**2)
+    """The largest ‖φ(W)‖²_F of the matrices of a stack."""
+    C, gram_C = velocity_of(frame)
+    return k.xp.max(k.xp.sum(k.real(k.conj(C) * gram_C), axis=(-2, -1)))
 
 
 # -- blocks: arrays (m, *shape), one vector a row --------------------------------

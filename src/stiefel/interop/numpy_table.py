@@ -33,9 +33,7 @@ def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Any, Any]:
     a, b, c = k.grams(X, W)
     small = _Small.of(a)
     trace, defect = np.vdot(small.one, c).real, a - small.one
-    sigma = _scale_of(trace, small)
-    basis = small.upper + sigma * small.lower
-    made = _frame(a, b, c, basis, sigma)
+    made = _frame(a, b, c, *_scaled_bases(trace, small))
     return made, trace + np.vdot(b, b).real, np.vdot(defect, defect).real
 
 
@@ -45,12 +43,12 @@ def prepare_tangent(k: Kernels, X: Array, T: Array, theta: float) -> tuple[Frame
     a, b, c = k.grams(X, T)
     small, size = _Small.of(a), len(a)
     trace, defect = np.vdot(small.one, c).real, a - small.one
-    sigma = _scale_of(trace, small)
-    basis = small.upper + sigma * small.lower
-    M = (sigma * (-0.5 + 0.5 * theta)) * _adjoint(b)
-    M -= (sigma * (0.5 + 0.5 * theta)) * b
-    basis[:size, size:] = M
-    made = _frame(a, b, c, basis, sigma)
+    basis, cobasis = _scaled_bases(trace, small)
+    M = (-0.5 + 0.5 * theta) * _adjoint(b)
+    M -= (0.5 + 0.5 * theta) * b
+    basis[:size, size:] = M * basis[-1, -1]
+    cobasis[:size, :size] = -_adjoint(M)
+    made = _frame(a, b, c, basis, cobasis)
     return made, np.vdot(defect, defect).real, longest(k, made), trace
 
 
@@ -67,42 +65,40 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
     mM += _adjoint(mM)
     np.multiply(mM, -0.5, out=basis[:size, size:])
     basis[size:, size:] = M
-    return _frame(a, m, d, basis, 1.0)
+    return _frame(a, m, d, basis, small.J.dot(_adjoint(basis)))
 
 
-def _frame(a: Array, b: Array, c: Array, basis: Array, sigma: float) -> Frame:
+def _scaled_bases(trace: Any, small: _Small) -> tuple[Array, Array]:
+    """B and A of W itself, with a power of two for σ, which rounds nothing."""
+    square = float(trace) + small.tiny
+    exponent = math.frexp(square)[1] // 2 if square < math.inf else 0
+    B = small.upper + math.ldexp(1.0, -exponent) * small.lower
+    return B, small.J_right + math.ldexp(1.0, exponent) * small.J_left
+
+
+def _frame(a: Array, b: Array, c: Array, basis: Array, cobasis: Array) -> Frame:
     size = len(a)
     gram = np.empty_like(basis)
     gram[:size, :size] = a
     gram[:size, size:] = b
     gram[size:, :size] = _adjoint(b)
     gram[size:, size:] = c
-    return Frame(gram, basis, _adjoint(basis).dot(gram.dot(basis)), sigma)
-
-
-def _scale_of(trace: Any, small: _Small) -> float:
-    """A power of two, which rounds nothing."""
-    square = float(trace) + small.tiny
-    return math.ldexp(1.0, -(math.frexp(square)[1] // 2)) if square < math.inf else math.nan
+    return Frame(gram, basis, cobasis, cobasis.dot(gram.dot(basis)))
 
 
 def displacement(k: Kernels, frame: Frame, t: float) -> Array:
-    inner, scale = frame.inner, t / frame.sigma
-    if inner.ndim != 2:
+    if frame.generator.ndim != 2:
         return frames.displacement(k, frame, t)
-    size = len(inner) // 2
-    twice = np.empty_like(inner)
-    np.multiply(inner[size:], -scale, out=twice[:size])
-    np.multiply(inner[:size], scale, out=twice[size:])
-    left = twice * -0.5
+    tK = frame.generator * t
+    left = tK * -0.5
     left += k.eye(left)
-    return _solved(left, twice)
+    return _solved(left, tK)
 
 
 def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array]:
-    if frame.inner.ndim != 2:
+    if frame.basis.ndim != 2:
         return frames.moved(k, frame, t)
-    N, size = displacement(k, frame, t), len(frame.inner) // 2
+    N, size = displacement(k, frame, t), len(frame.basis) // 2
     C = frame.basis.dot(N[:, :size])
     small = _Small.of(C)
     C += small.first
@@ -126,20 +122,16 @@ def coefficients(
     if N.ndim != 2:
         return secant.coefficients(k, frame, N, t, XG, UG)
     size, basis = len(XG), frame.basis
-    C = np.empty_like(N)
-    C[:size, size:] = XG
-    C[size:, size:] = UG
-    G = _adjoint(basis).dot(C[:, size:])
-    C[:size, :size] = frame.inner[:size, size:]
-    C[size:, :size] = k.eye(XG)
-    np.negative(G[size:], out=C[:size, size:])
-    C[size:, size:] = G[:size]
-    NC = N.dot(C)
-    NC[:, size:] *= 0.5
-    C += NC
-    C *= t / frame.sigma
+    C = 2.0 * N[:, :size]
+    C -= t * frame.generator[:, :size]
     C = basis.dot(C)
-    return C[:size, :size], C[size:, :size], C[:size, size:], C[size:, size:]
+    c = frame.cobasis.dot(np.concatenate((XG, UG)))
+    c *= t
+    Nc = N.dot(c)
+    Nc *= 0.5
+    c += Nc
+    c = basis.dot(c)
+    return C[:size], C[size:], c[:size], c[size:]
 
 
 def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: float) -> Array:
@@ -164,15 +156,17 @@ def squared_change(
 
 
 def squares(k: Kernels, seen: secant.Curvature) -> secant.Squares:
-    step, inner, B, yy = seen
+    t, frame, B, yy = seen
     if B.ndim != 2:
         return secant.squares(k, seen)
-    size, one = len(B), k.eye(B)
-    scaled = inner[:, size:] * step
-    b = scaled[:size]
-    bb, BB = _adjoint(b).dot(b), _adjoint(B).dot(B)
-    SS, TT = scaled[size:] * step - bb, yy - BB
-    turns = 4.0 * np.vdot(one, bb).real, np.vdot(one, BB).real
+    C, gram_C = _velocity_of(frame)
+    one, C = k.eye(B), C * t
+    gram_C *= t
+    A = gram_C[: len(B)]
+    AA, BB = _adjoint(A).dot(A), _adjoint(B).dot(B)
+    SS, TT = _adjoint(C).dot(gram_C), yy - BB
+    SS -= AA
+    turns = np.vdot(one, AA).real, np.vdot(one, BB).real
     return secant.Squares(SS, TT, np.vdot(one, SS).real, np.vdot(one, TT).real, *turns)
 
 
@@ -201,6 +195,9 @@ class _Small:
         self.lower = np.eye(2 * size, dtype=dtype)
         self.upper = self.lower.copy()
         self.lower[:size], self.upper[size:] = 0.0, 0.0
+        self.J_left = np.roll(self.upper, size, axis=0)
+        self.J_right = -np.roll(self.lower, size, axis=0)
+        self.J = self.J_left + self.J_right
 
     @classmethod
     def of(cls, A: Array) -> _Small:
@@ -224,13 +221,14 @@ def _solved(A: Array, B: Array) -> Array:
 
 
 def longest(k: Kernels, frame: Frame) -> Any:
-    inner, sigma = frame.inner, frame.sigma
-    if inner.ndim != 2:
+    if frame.basis.ndim != 2:
         return transport.longest(k, frame)
-    size = len(inner) // 2
-    b = inner[:size, size:].copy()
-    trace = np.vdot(k.eye(b), inner[size:, size:]).real
-    return (trace + 3.0 * np.vdot(b, b).real) / sigma**2
+    return np.vdot(*_velocity_of(frame)).real
+
+
+def _velocity_of(frame: Frame) -> tuple[Array, Array]:
+    C = frame.basis.dot(frame.generator[:, : len(frame.basis) // 2])
+    return C, frame.gram.dot(C)
 
 
 def dot(k: Kernels, C: Array, D: Array) -> Any:
