@@ -7,9 +7,9 @@ parts A, B are split off, and
 
 are accumulated.  D minimises Σ⟨y, φ(y)⟩ Σ⟨s, φ⁻¹(s)⟩, which gives D = M⁻¹ with MPM = R, the
 geometric mean; ω = (Σ‖T‖² Σ‖A‖² / Σ‖S‖² Σ‖B‖²)^{1/2} likewise, over the recent steps.  Both are
-invariant under scaling of f and under X → XQ.  A new metric is taken only when it differs
-materially from the one in use.  With n = k there is no normal part, with k = 1 there is one
-column: the metric is then left alone.
+invariant under scaling of f and under X → XQ.  D is looked at when Σ w has grown by a tenth, and a
+new metric taken only when it differs materially from the one in use.  With n = k there is no
+normal part, with k = 1 there is one column: the metric is then left alone.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Learned(NamedTuple):
     metric: Metric
     P: Array = None
     R: Array = None
+    weight: float = 0.0  # Σ w
+    judged: float = 0.0  # Σ w when D was last compared
     ratio: float = 0.0  # the largest ‖T‖²/‖S‖² seen
     turns: tuple[float, float] = (0.0, 0.0)  # Σ‖A‖², Σ‖B‖²
     normals: tuple[float, float] = (0.0, 0.0)  # Σ‖S‖², Σ‖T‖²
@@ -49,10 +51,12 @@ class LearnedMetric:
     power: float = 2.0  # of the weights w: higher looks more at the stiffest steps
     memory: float = 0.95  # of the sums that give ω
     column_change: float = 3.0  # D is replaced when it differs by more than this
+    news: float = 1.1  # D is compared again when Σ w has grown by this
     rotation_change: float = 1.5  # ω likewise
     column_range: float = 100.0  # condition number of D at most
     rotation_range: float = 1000.0  # 1 ≤ ω ≤ this
-    settled: int = 100  # after so many steps only every fourth is looked at
+    least: int = 3  # steps before the first metric
+    settled: int = 40  # after so many steps only every fourth is looked at
     thinning: int = 4
 
     def init(self, geometry: Any, X: Array, at: Gradient) -> tuple[Learned, ...]:
@@ -92,8 +96,7 @@ class LearnedMetric:
         if not (told and math.isfinite(ss + tt + aa + bb)):
             return old._replace(steps=count)
         new = self._accumulate(old, seen, ss, tt, aa, bb)._replace(steps=count)
-        every = 10 if count <= self.settled else 10 * self.thinning
-        return self._refresh(factor, x, new) if count in (3, 6) or count % every == 1 else new
+        return self._refresh(factor, x, new) if count >= self.least else new
 
     def _accumulate(
         self, old: Learned, seen: Any, ss: float, tt: float, aa: float, bb: float
@@ -101,11 +104,13 @@ class LearnedMetric:
         ratio = tt / ss
         largest = max(ratio, old.ratio)
         fade = (old.ratio / largest) ** self.power
-        weight = (ratio / largest) ** self.power / ss
+        own = (ratio / largest) ** self.power
         d, unit = self.memory, ss + aa
         return old._replace(
-            P=fade * old.P + weight * seen.SS,
-            R=fade * old.R + weight * seen.TT,
+            P=fade * old.P + (own / ss) * seen.SS,
+            R=fade * old.R + (own / ss) * seen.TT,
+            weight=fade * old.weight + own,
+            judged=fade * old.judged,
             ratio=largest,
             turns=(d * old.turns[0] + aa / unit, d * old.turns[1] + bb / unit),
             normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
@@ -113,9 +118,11 @@ class LearnedMetric:
 
     def _refresh(self, factor: Any, x: Array, new: Learned) -> Learned:
         metric = new.metric
-        D = factor.mean_metric(x, new.P, new.R, self.column_range)
-        if factor.metric_spread(x, D, metric.D) > self.column_change:
-            metric = metric._replace(D=D)
+        if new.weight > self.news * new.judged:
+            D = factor.mean_metric(x, new.P, new.R, self.column_range)
+            if factor.metric_spread(x, D, metric.D) > self.column_change:
+                metric = metric._replace(D=D)
+            new = new._replace(judged=new.weight)
         (sA, tA), (sN, tN) = new.turns, new.normals
         if not metric.horizontal and tA > 0 and sN > 0:
             omega = min(max(math.sqrt(tN * sA / (sN * tA)), 1.0), self.rotation_range)
