@@ -1,0 +1,151 @@
+"""The metric that `auto` learns: what it minimises, and what it does not depend on."""
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+import stiefel
+from cases import LIBRARIES, gap, to_numpy
+from runs import states
+from stiefel import LBFGS, Stiefel
+from stiefel.objectives import Brockett, KohnSham
+from stiefel.solvers import METHODS
+from stiefel.solvers.metric import LearnedMetric
+from stiefel.solvers.problem import Gradient
+
+AUTO = METHODS["auto"]
+
+
+def positive(rng, k, condition, dtype=float):
+    Q = stiefel.random_point(k, k, seed=rng, dtype=dtype)
+    return (Q * np.geomspace(1.0, condition, k)) @ Q.conj().T
+
+
+def product_of_traces(D, P, R):
+    return (np.trace(R @ D) * np.trace(P @ np.linalg.inv(D))).real
+
+
+@pytest.mark.parametrize("dtype", [float, complex])
+@pytest.mark.parametrize("library", LIBRARIES, ids=str)
+def test_the_columns_of_the_metric_minimise_what_they_should(library, dtype):
+    """Tr(RD) Tr(PD⁻¹), which the stretching of any direction makes larger."""
+    rng, k = np.random.default_rng(1), 4
+    P, R = positive(rng, k, 5.0, dtype), positive(rng, k, 30.0, dtype)
+    x = library.asarray(stiefel.random_point(9, k, seed=2, dtype=dtype))
+    geometry = Stiefel().bind(x)
+    D = to_numpy(geometry.mean_metric(x, library.asarray(P), library.asarray(R), 1e9))
+    assert gap(D, D.conj().T) < 1e-13
+    assert np.linalg.det(D).real == pytest.approx(1.0)
+    least = product_of_traces(D, P, R)
+    assert least == pytest.approx(np.sum(np.sqrt(linalg.eigvals(P @ R).real)) ** 2, rel=1e-4)
+    for _ in range(20):
+        E = linalg.expm(0.1 * positive(rng, k, 3.0, dtype))
+        other = E @ D @ E.conj().T
+        assert product_of_traces(other / np.linalg.norm(other), P, R) > least
+
+
+def test_the_condition_of_the_metric_is_bounded():
+    rng, x = np.random.default_rng(3), stiefel.random_point(9, 4, seed=2)
+    geometry = Stiefel().bind(x)
+    P, R = positive(rng, 4, 1e3), positive(rng, 4, 1e9)
+    for most in (10.0, 100.0):
+        D = geometry.mean_metric(x, P, R, most)
+        assert np.linalg.cond(D) == pytest.approx(most)
+        assert np.linalg.det(D) == pytest.approx(1.0)
+
+
+def test_metrics_are_compared_by_their_relative_condition():
+    rng, x = np.random.default_rng(4), stiefel.random_point(9, 4, seed=2, dtype=complex)
+    geometry = Stiefel().bind(x)
+    D, E = positive(rng, 4, 20.0, complex), positive(rng, 4, 7.0, complex)
+    values = linalg.eigh(D, E, eigvals_only=True)
+    assert geometry.metric_spread(x, D, E) == pytest.approx(values[-1] / values[0])
+    assert geometry.metric_spread(x, D, None) == pytest.approx(20.0)
+    assert geometry.metric_spread(x, 5.0 * D, D) == pytest.approx(1.0)
+
+
+def test_steps_are_weighed_by_their_stiffness():
+    """The sums of the module's formulas, one after the other and all at once."""
+    rng, x = np.random.default_rng(5), stiefel.random_point(12, 3, seed=6)
+    geometry, learning = Stiefel().bind(x), LearnedMetric(power=1.5)
+    at = geometry.gradient(x, rng.standard_normal(x.shape))
+    learned = learning.init(geometry, x, Gradient(0.0, at.G, 1.0, turn=at.turn))
+    seen = []
+    for size in (1.0, 30.0, 0.1, 7.0, 2.0):
+        ray = geometry.ray(x, geometry.project(x, rng.standard_normal(x.shape)))
+        new = geometry.gradient(ray(0.1), size * rng.standard_normal(x.shape))
+        pair = ray.secant(0.1, at, new)
+        learned = learning.observe(geometry, x, pair, learned)
+        seen.append(geometry.squares(x, pair.curvature))
+    stiffness = np.array([s.normal_change / s.normal_step for s in seen])
+    weights = (stiffness / stiffness.max()) ** 1.5
+    P = sum(w * s.SS / s.normal_step for w, s in zip(weights, seen, strict=True))
+    R = sum(w * s.TT / s.normal_step for w, s in zip(weights, seen, strict=True))
+    assert gap(learned[0].P, P) < 1e-12 * np.linalg.norm(P)
+    assert gap(learned[0].R, R) < 1e-12 * np.linalg.norm(R)
+    assert learned[0].weight == pytest.approx(weights.sum())
+
+
+def learned_by(fun, X0, steps=15):
+    return states(AUTO, fun, X0, Stiefel(), steps)[-1].learned[0].metric
+
+
+def test_the_metric_finds_its_scales():
+    """Columns with weights 1 to 100 are a hundred times as stiff: D is their inverse, roughly."""
+    weights = np.geomspace(1.0, 100.0, 5)
+    A = np.diag(np.linspace(1.0, 3.0, 60))
+    metric = learned_by(Brockett(A, weights), stiefel.random_point(60, 5, seed=1), 40)
+    scales = np.diag(metric.D) * weights
+    assert scales.max() / scales.min() < 10.0
+    assert np.diag(metric.D).max() / np.diag(metric.D).min() > 20.0
+
+
+def test_the_metric_does_not_depend_on_the_scale_of_f_nor_on_the_choice_of_columns():
+    plain, X0 = Brockett.table(60, 4), stiefel.random_point(60, 4, seed=2)
+    Q = stiefel.random_point(4, 4, seed=3)
+
+    def scaled(X):
+        f, G = plain.value_and_gradient(X)
+        return 1.7e-5 * f, 1.7e-5 * G
+
+    def mixed(X):
+        f, G = plain.value_and_gradient(X @ Q)
+        return f, G @ Q.T
+
+    metric = learned_by(plain, X0)
+    assert metric.D is not None and np.linalg.cond(metric.D) > 1.5
+    for other, turn in ((learned_by(scaled, X0), np.eye(4)), (learned_by(mixed, X0 @ Q.T), Q)):
+        assert gap(turn.T @ other.D @ turn, metric.D) < 1e-6
+        assert other.omega == pytest.approx(metric.omega, rel=1e-6)
+
+
+def test_nothing_is_compared_where_there_is_no_news(monkeypatch):
+    compared = []
+    original = Stiefel.mean_metric
+
+    def counted(self, *arguments):
+        compared.append(1)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Stiefel, "mean_metric", counted)
+    X0 = stiefel.random_point(200, 5, seed=4)
+    result = stiefel.minimize(Brockett.table(200, 5), X0, rtol=1e-9)
+    assert result.success and result.nit > 300
+    assert 1 <= len(compared) <= 15
+
+
+def test_learning_costs_nothing_where_there_is_nothing_to_learn():
+    """f of the span: no column differs from another."""
+    objective, spent = KohnSham(60, 1.0), []
+    for method in (AUTO, LBFGS(memory=AUTO.memory)):
+        starts = (stiefel.random_point(60, 4, seed=seed) for seed in range(6))
+        runs = [stiefel.minimize(objective, X0, method=method, rtol=1e-8) for X0 in starts]
+        assert all(run.success for run in runs)
+        spent.append(sum(run.nfev for run in runs))
+    assert spent[0] <= 1.1 * spent[1]
+
+
+def test_without_a_step_nothing_is_learned():
+    start = states(AUTO, Brockett.table(60, 4), stiefel.random_point(60, 4, seed=5), Stiefel(), 1)
+    assert start[0].learned[0].metric.D is None
+    assert AUTO.metric == LearnedMetric()
