@@ -3,6 +3,7 @@
 Each check asserts on every rank; the test that starts it looks at the exit status.
 """
 
+import math
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from mpi4py import MPI
 
 import stiefel
 from stiefel import mpi
+from stiefel.interop.mpi.ranks import Ranks
 
 comm = MPI.COMM_WORLD
 
@@ -373,6 +375,26 @@ def counts():
     assert messages == 3 * iterations + trials, (messages, iterations, trials)
     allowed = 8 * (5 * k * k + 2 * k + 7) * iterations + 24 * trials
     assert volume == allowed, (volume, allowed)
+
+
+def sums():
+    """Norms are exactly rounded sums of the entries of Gram matrices, whatever BLAS makes them."""
+    rng, k = np.random.default_rng(comm.rank), 10
+    manifold = stiefel.Stiefel()
+    X = mpi.scatter(start(60, k) if comm.rank == 0 else None, comm)
+    geometry = manifold.bind(X, Ranks(comm))
+    kernels = geometry.kernels
+    G, square, turn = geometry.gradient(X, rng.standard_normal(X.shape))
+    a, b, c = kernels.grams(X, G)
+
+    def exactly(*terms):
+        return math.fsum(np.concatenate([t.ravel() for t in terms]).tolist())
+
+    ray, defect = geometry.ray(X, G), a - np.eye(k)
+    assert ray.squared_norm == exactly(np.diag(c)) + exactly(b * b)
+    assert ray.defect == math.sqrt(exactly(defect * defect))
+    assert geometry.ray_along(X, G).defect == ray.defect
+    assert square == kernels.dot(G, G) + exactly(turn * turn)
 
 
 def table1(rtol):

@@ -148,4 +148,3 @@ def test_learning_costs_nothing_where_there_is_nothing_to_learn():
 def test_without_a_step_nothing_is_learned():
     start = states(AUTO, Brockett.table(60, 4), stiefel.random_point(60, 4, seed=5), Stiefel(), 1)
     assert start[0].learned[0].metric.D is None
-    assert AUTO.metric == LearnedMetric()

@@ -66,7 +66,7 @@ def test_iterates_are_those_of_the_serial_run(ranks):
 
 
 @needs_mpiexec
-@pytest.mark.parametrize("checks", ["kinds,mixed", "methods", "generalised,counts"])
+@pytest.mark.parametrize("checks", ["kinds,mixed", "methods", "generalised,counts,sums"])
 def test_whatever_works_on_one_machine_works_on_two_ranks(checks):
     passes(2, checks)
 

@@ -11,6 +11,7 @@ from stiefel.geometry.cayley import lifted
 from stiefel.geometry.frame import Grams, moved
 from stiefel.geometry.metric import Metric
 from stiefel.geometry.secant import Lowered, pairs_of
+from stiefel.solvers.pairs import no_pairs, remember
 
 
 def noise_like(rng, X):
@@ -100,9 +101,8 @@ def test_curvature_is_that_of_the_pair(case):
     D = D if np.iscomplexobj(x) else D.real
     for metric in (Metric(), Metric(omega=1.3), Metric(D, 3.0), Metric(D, 3.0, horizontal=True)):
         expected = geometry.dot(change, geometry.raise_index(y, change, metric))
-        plain = geometry.dot(change, change)
-        found = geometry.squared_change(y, pair, metric)
-        assert found == pytest.approx((expected, plain), rel=1e-11)
+        assert geometry.squared_change(y, pair, metric) == pytest.approx(expected, rel=1e-11)
+    assert geometry.squared_length(pair) == pytest.approx(geometry.dot(change, change), rel=1e-11)
     squares = geometry.squares(y, seen)
     inner = geometry._k(y).gram
     normal = [v - y @ inner(y, v) for v in (s, change)]
@@ -176,3 +176,34 @@ def test_a_lift_that_is_nothing_but_rounding_moves_by_no_more_than_that():
     for call in (kernels.call, lambda f, *arguments: f(kernels, *arguments)):
         made = call(lifted, Grams(one, one + noise, one + 2 * noise))
         assert gap(sum(np.split(call(moved, made, 1.8)[0], 2)), one) < 1e-6
+
+
+def test_one_point_serves_a_stack_of_directions():
+    rng, X = np.random.default_rng(9), stiefel.random_point(9, 3, seed=1)
+    stack = rng.standard_normal((4, 9, 3))
+    each = [Stiefel().project_direction(X, W) for W in stack]
+    assert gap(Stiefel().project_direction(X, stack), np.stack(each)) < 1e-14
+
+
+def test_a_real_point_may_leave_along_a_complex_direction():
+    rng, X = np.random.default_rng(10), stiefel.random_point(9, 3, seed=1)
+    W = rng.standard_normal((9, 3)) + 1j * rng.standard_normal((9, 3))
+    W = Stiefel().project_direction(X.astype(complex), W)
+    expected = Stiefel().ray(X.astype(complex), W)(0.3)
+    assert gap(Stiefel().ray(X, W)(0.3), expected) < 1e-14
+    T = Stiefel().raise_index(X.astype(complex), W)
+    assert gap(Stiefel().ray_along(X, T)(0.3), expected) < 1e-14
+
+
+def test_a_new_pair_leaves_those_of_the_state_before_as_they_are():
+    """Also where that state's pairs are forgotten on the way: it may be the one that is saved."""
+    rng, geometry, x = np.random.default_rng(11), Stiefel(), stiefel.random_point(6, 2, seed=1)
+    pairs, s = no_pairs(geometry, x, 3), rng.standard_normal((7, 6, 2))
+    for i in range(7):
+        before = [pairs.S[row].copy() for row in pairs.rows]
+        start = pairs.forgotten() if i in (2, 5) else pairs
+        new = remember(geometry, start, s[i], s[i], 1.0, pairs.rows)
+        after = [pairs.S[row] for row in pairs.rows]
+        assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+        assert new.held == min(start.held + 1, 3)
+        pairs = new

@@ -41,14 +41,18 @@ class Blocks:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
         return self.ray(X, self.cotangent_of(X, T, metric))  # type: ignore[attr-defined]
 
-    def squared_change(self, X: Array, pair: Secant, metric: Metric) -> tuple[float, float]:
-        """⟨y, φ(y)⟩ and ⟨y, y⟩ of the change y of the gradient along a step to X."""
+    def squared_length(self, pair: Secant) -> float:
+        """⟨y, y⟩ of the change y of the gradient along a step."""
         if pair.curvature is None:
-            raised = self.raise_index(X, pair.y, metric)  # type: ignore[attr-defined]
-            return metric.scale * self.dot(pair.y, raised), self.dot(pair.y, pair.y)
+            return self.dot(pair.y, pair.y)
+        return float(self._k(pair.y).trace(pair.curvature.yy))
+
+    def squared_change(self, X: Array, pair: Secant, metric: Metric) -> float:
+        """⟨y, φ(y)⟩ of the change y of the gradient along a step to X."""
+        if pair.curvature is None:
+            return self.dot(pair.y, self.raise_index(X, pair.y, metric))  # type: ignore[attr-defined]
         omega = 0.0 if metric.horizontal else metric.omega
-        change, plain = self._k(X).call(squared_change, pair.curvature, metric.D, omega)
-        return metric.scale * float(change), float(plain)
+        return float(self._k(X).call(squared_change, pair.curvature, metric.D, omega))
 
     def block_dot(self, block: Array, C: Array) -> Any:
         """Re⟨block_i, C⟩ for all i, as NumPy doubles."""

@@ -10,9 +10,9 @@ ray needs is then one small matrix, the displacement
 
     N = (I − tK/2)⁻¹ tK,    Q(t) Z = Z (I + N),    (I − tΩ/2)⁻¹ Z = Z (I + N/2).
 
-It is as small as the step, and known to its own last digits, not to those of I.  σ makes σW as
-large as X, so that tK does not depend on how large W is and how small t; where it is a power of
-two, rounding does not either.
+It is as small as the step, and known to its own last digits, not to those of I.  σ makes σU about
+as large as X, so that tK does not depend on how large W is and how small t; where it is a power of
+two, rounding does not either.  Between two points σ is 1.
 """
 
 from __future__ import annotations

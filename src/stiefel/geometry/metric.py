@@ -56,13 +56,9 @@ def _rotation(k: Kernels, X: Array, W: Array, omega: Any) -> Array:
 
 
 def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: Any) -> Array:
-    return k.combine(W, D, X, column_part(k, k.gram(X, W), D, omega))
-
-
-def column_part(k: Kernels, m: Array, D: Array, omega: Any) -> Array:
-    """C with φ(W) = W D + X C, where m = XᴴW."""
+    m = k.gram(X, W)
     A = (0.5 * omega) * k.skew(m)
-    return (A - m) @ D + D @ A
+    return k.combine(W, D, X, (A - m) @ D + D @ A)
 
 
 def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
@@ -71,13 +67,12 @@ def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
     return k.subtract(T, X, k.hermitian(m) + 0.5 * k.skew(m))
 
 
-def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> tuple[Array, Array]:
-    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB, and ⟨y, y⟩: no tall work."""
+def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> Array:
+    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB: no tall work."""
     B, yy = seen.B, seen.yy
-    plain = k.trace(yy)
     if D is None:
-        return plain + (omega - 1.0) * k.squared_frobenius(B), plain
-    return k.small_inner(D, yy) + (omega - 1.0) * k.small_inner(B, B @ D), plain
+        return k.trace(yy) + (omega - 1.0) * k.squared_frobenius(B)
+    return k.small_inner(D, yy) + (omega - 1.0) * k.small_inner(B, B @ D)
 
 
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:

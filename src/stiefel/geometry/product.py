@@ -125,10 +125,12 @@ class Product:
         leaves = zip(self.factors, X, W, metric, strict=True)
         return tuple(g.scale * m.raise_onto(x, w, g) for m, x, w, g in leaves)
 
-    def squared_change(self, X: Leaves, pair: Secant, metric: Any) -> tuple[float, float]:
+    def squared_length(self, pair: Secant) -> float:
+        return math.fsum(self._map("squared_length", pairs_of(pair)))
+
+    def squared_change(self, X: Leaves, pair: Secant, metric: Any) -> float:
         squares = self._map("squared_change", X, pairs_of(pair), metric)
-        change, plain = map(math.fsum, zip(*squares, strict=True))
-        return change, plain
+        return math.fsum(m.scale * square for m, square in zip(metric, squares, strict=True))
 
     def cotangent_of(self, X: Leaves, T: Leaves, metric: Any) -> Leaves:
         return self._map("cotangent_of", X, T, metric)

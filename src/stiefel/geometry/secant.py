@@ -94,9 +94,10 @@ def coefficients(
 def squares(k: Kernels, seen: Curvature) -> Squares:
     t, frame, B, yy = seen
     C, gram_C = velocity_of(frame)
-    A = t * gram_C[..., : B.shape[-1], :]
+    C, gram_C = t * C, t * gram_C
+    A = gram_C[..., : B.shape[-1], :]
     AA, BB = k.adjoint(A) @ A, k.adjoint(B) @ B
-    SS, TT = (t * t) * (k.adjoint(C) @ gram_C) - AA, yy - BB
+    SS, TT = k.adjoint(C) @ gram_C - AA, yy - BB
     return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
 
 

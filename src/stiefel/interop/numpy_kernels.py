@@ -7,7 +7,7 @@ beyond rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,17 +77,6 @@ class NumpyKernels(Kernels):
             one = self._eyes[key] = np.eye(key[0], dtype=key[1])
             one.flags.writeable = False
         return one
-
-    def gram(self, A: Array, B: Array) -> Array:
-        if self._weigh is not None:
-            return super().gram(A, B)
-        return self.reduce(product(self.adjoint(A), B))[0]
-
-    def grams(self, A: Array, B: Array) -> Sequence[Array]:
-        if self._weigh is not None:
-            return super().grams(A, B)
-        left = self.adjoint(A)
-        return self.reduce(product(left, A), product(left, B), product(self.adjoint(B), B))
 
     def _product(self, A: Array, B: Array) -> Array:
         return product(self.adjoint(A), B)
@@ -228,7 +217,7 @@ def _checked(lu: Array, pivots: Array, solution: Array, info: int) -> Array:
 
 def product(A: Array, B: Array) -> Array:
     """A B; ``dot`` takes less time than ``@``, but means something else for stacks."""
-    return A.dot(B) if A.ndim == 2 else A @ B
+    return A.dot(B) if A.ndim == B.ndim == 2 else A @ B
 
 
 def add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:

@@ -13,43 +13,35 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stiefel.geometry import blocks, cayley, metric, secant, stiefel, transport
+from stiefel.geometry import cayley, metric, secant, stiefel, transport
 from stiefel.geometry import frame as frames
 from stiefel.geometry.frame import Frame, Grams
 from stiefel.geometry.kernels import Array, Kernels
 
 from .numpy_kernels import GEMV, Overwriting, add_product, solve_in_place
 
-DTYPES = frozenset(map(np.dtype, "fdFD"))
-
-
-def _is_single(X: Array) -> bool:
-    return X.ndim == 2 and X.dtype in DTYPES
-
 
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Any, Any]:
-    if not _is_single(X):
+    if X.ndim != 2:
         return cayley.prepare(k, X, W)
     a, b, c = k.grams(X, W)
-    small = _Small.of(a)
-    trace, defect = np.vdot(small.one, c).real, a - small.one
-    made = _frame(a, b, c, *_scaled_bases(trace, small))
-    return made, trace + np.vdot(b, b).real, np.vdot(defect, defect).real
+    trace, defect = k.trace(c), a - k.eye(a)
+    made = _frame(a, b, c, *_scaled_bases(trace, _Small.of(c)))
+    return made, trace + k.squared_frobenius(b), k.squared_frobenius(defect)
 
 
 def prepare_tangent(k: Kernels, X: Array, T: Array, theta: float) -> tuple[Frame, Any, Any, Any]:
-    if not _is_single(X):
+    if X.ndim != 2:
         return cayley.prepare_tangent(k, X, T, theta)
     a, b, c = k.grams(X, T)
-    small, size = _Small.of(a), len(a)
-    trace, defect = np.vdot(small.one, c).real, a - small.one
-    basis, cobasis = _scaled_bases(trace, small)
+    trace, defect, size = k.trace(c), a - k.eye(a), len(a)
+    basis, cobasis = _scaled_bases(trace, _Small.of(c))
     M = (-0.5 + 0.5 * theta) * _adjoint(b)
     M -= (0.5 + 0.5 * theta) * b
     basis[:size, size:] = M * basis[-1, -1]
     cobasis[:size, :size] = -_adjoint(M)
     made = _frame(a, b, c, basis, cobasis)
-    return made, np.vdot(defect, defect).real, longest(k, made), trace
+    return made, k.squared_frobenius(defect), longest(k, made), trace
 
 
 def lifted(k: Kernels, grams: Grams) -> Frame:
@@ -57,7 +49,7 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
     if m.ndim != 2:
         return cayley.lifted(k, grams)
     small, size = _Small.of(m), len(m)
-    M = _solved(m + small.one, 2.0 * small.one)
+    M = _solved(m + k.eye(m), 2.0 * k.eye(m))
     if not np.vdot(M, M).real * small.eps < size:  # opposite points; see `cayley`
         M = math.nan * M
     basis = small.upper.copy()
@@ -69,7 +61,7 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
 
 
 def _scaled_bases(trace: Any, small: _Small) -> tuple[Array, Array]:
-    """B and A of W itself, with a power of two for σ, which rounds nothing."""
+    """B and A of U itself, with a power of two for σ, which rounds nothing."""
     square = float(trace) + small.tiny
     exponent = math.frexp(square)[1] // 2 if square < math.inf else 0
     B = small.upper + math.ldexp(1.0, -exponent) * small.lower
@@ -135,9 +127,9 @@ def coefficients(
 
 
 def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: float) -> Array:
+    if W.ndim != 2:
+        return metric.raise_columns(k, X, W, D, omega)
     m = k.gram(X, W)
-    if m.ndim != 2:
-        return k.combine(W, D, X, metric.column_part(k, m, D, omega))
     A = m - _adjoint(m)
     A *= 0.25 * omega
     C = (A - m).dot(D)
@@ -145,29 +137,17 @@ def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: float) -> Arr
     return k.combine(W, D, X, C)
 
 
-def squared_change(
-    k: Kernels, seen: secant.Curvature, D: Array | None, omega: float
-) -> tuple[Any, Any]:
-    B, yy = seen.B, seen.yy
-    if D is None or D.ndim != 2:
-        return metric.squared_change(k, seen, D, omega)
-    turned = (omega - 1.0) * np.vdot(B, B.dot(D)).real
-    return np.vdot(D, yy).real + turned, np.vdot(k.eye(yy), yy).real
-
-
 def squares(k: Kernels, seen: secant.Curvature) -> secant.Squares:
     t, frame, B, yy = seen
     if B.ndim != 2:
         return secant.squares(k, seen)
-    C, gram_C = _velocity_of(frame)
-    one, C = k.eye(B), C * t
-    gram_C *= t
+    C, gram_C = frames.velocity_of(frame)
+    C, gram_C = C * t, gram_C * t
     A = gram_C[: len(B)]
     AA, BB = _adjoint(A).dot(A), _adjoint(B).dot(B)
     SS, TT = _adjoint(C).dot(gram_C), yy - BB
     SS -= AA
-    turns = np.vdot(one, AA).real, np.vdot(one, BB).real
-    return secant.Squares(SS, TT, np.vdot(one, SS).real, np.vdot(one, TT).real, *turns)
+    return secant.Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
 
 
 def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array]:
@@ -179,7 +159,7 @@ def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array]:
     normal *= 0.5
     turn *= 0.5
     G = k.subtract(k.sharpen(E), X, normal)
-    return G, k.dot(G, G) + np.vdot(turn, turn).real, turn
+    return G, k.dot(G, G) + k.squared_frobenius(turn), turn
 
 
 class _Small:
@@ -189,8 +169,7 @@ class _Small:
 
     def __init__(self, size: int, dtype: Any) -> None:
         self.eps, self.tiny = float(np.finfo(dtype).eps), float(np.finfo(dtype).smallest_normal)
-        self.one = np.eye(size, dtype=dtype)
-        self.three_halves = 1.5 * self.one
+        self.three_halves = 1.5 * np.eye(size, dtype=dtype)
         self.first = np.eye(2 * size, size, dtype=dtype)
         self.lower = np.eye(2 * size, dtype=dtype)
         self.upper = self.lower.copy()
@@ -198,6 +177,9 @@ class _Small:
         self.J_left = np.roll(self.upper, size, axis=0)
         self.J_right = -np.roll(self.lower, size, axis=0)
         self.J = self.J_left + self.J_right
+        for constant in vars(self).values():
+            if isinstance(constant, np.ndarray):
+                constant.flags.writeable = False
 
     @classmethod
     def of(cls, A: Array) -> _Small:
@@ -223,16 +205,7 @@ def _solved(A: Array, B: Array) -> Array:
 def longest(k: Kernels, frame: Frame) -> Any:
     if frame.basis.ndim != 2:
         return transport.longest(k, frame)
-    return np.vdot(*_velocity_of(frame)).real
-
-
-def _velocity_of(frame: Frame) -> tuple[Array, Array]:
-    C = frame.basis.dot(frame.generator[:, : len(frame.basis) // 2])
-    return C, frame.gram.dot(C)
-
-
-def dot(k: Kernels, C: Array, D: Array) -> Any:
-    return k.reduce(np.vdot(C, k.weigh(D)).real)[0]
+    return k.small_inner(*frames.velocity_of(frame))
 
 
 def block_dot(k: Kernels, block: Array, C: Array) -> Array:
@@ -260,11 +233,9 @@ TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
     cayley.point: point,
     secant.coefficients: coefficients,
     metric.raise_columns: raise_columns,
-    metric.squared_change: squared_change,
     secant.squares: squares,
     stiefel.lower_gradient: lower_gradient,
     transport.longest: longest,
-    blocks.dot: dot,
     transport.block_dot: block_dot,
     transport.block_add: block_add,
 }

@@ -113,9 +113,9 @@ class LBFGS:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
         length = taken.t * s.local.ray.longest  # of s: the transport is isometric
-        square, plain = squared_change(problem, x, pair, learned, at.aux)
-        if sy > self.caution * length * math.sqrt(max(plain, 0.0)):
-            pairs = remember(geometry, pairs, pair.s, pair.y, sy)
+        if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):
+            pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
+            square = squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
         new = self._aimed(problem, x, at, pairs, learned, gamma)
         return new._replace(pairs=new.pairs.spent(), noise=taken.noise, blind=not taken.readable)

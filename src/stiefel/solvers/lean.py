@@ -147,8 +147,7 @@ class LeanAccelerated:
         sy = geometry.dot(pair.s, pair.y)
         if not sy > 0:
             return learned, 0.0, not same
-        square, _ = squared_change(problem, x, pair, learned, at.aux)
-        return learned, square / sy, not same
+        return learned, squared_change(problem, x, pair, learned, at.aux) / sy, not same
 
     def _aimed(
         self,

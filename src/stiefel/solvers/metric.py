@@ -7,9 +7,10 @@ parts A, B are split off, and
 
 are accumulated.  D minimises Σ⟨y, φ(y)⟩ Σ⟨s, φ⁻¹(s)⟩, which gives D = M⁻¹ with MPM = R, the
 geometric mean; ω = (Σ‖T‖² Σ‖A‖² / Σ‖S‖² Σ‖B‖²)^{1/2} likewise, over the recent steps.  Both are
-invariant under scaling of f and under X → XQ.  D is looked at when Σ w has grown by a tenth, and a
-new metric taken only when it differs materially from the one in use.  With n = k there is no
-normal part, with k = 1 there is one column: the metric is then left alone.
+invariant under scaling of f and under X → XQ.  From the third step on, ω is compared with the one
+in use at every step that is looked at, and D when Σ w has grown by a tenth; a new one is taken
+only when it differs materially.  With n = k there is no normal part, with k = 1 there is one
+column: the metric is then left alone.
 """
 
 from __future__ import annotations
@@ -181,12 +182,12 @@ def raised(
 
 def squared_change(
     problem: Problem, x: Array, pair: Secant, learned: tuple[Learned, ...], aux: Any
-) -> tuple[float, float]:
-    """⟨y, φ(y)⟩ and ⟨y, y⟩ of the change y of the gradient along a step to x."""
+) -> float:
+    """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
     geometry, y = problem.geometry, pair.y
     if problem.precond is None:
-        return geometry.squared_change(x, pair, metric_of(geometry, learned))
-    return geometry.dot(y, raised(problem, x, y, learned, aux)), geometry.dot(y, y)
+        return float(geometry.squared_change(x, pair, metric_of(geometry, learned)))
+    return float(geometry.dot(y, raised(problem, x, y, learned, aux)))
 
 
 def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:

@@ -1,14 +1,14 @@
 """The memory of L-BFGS: the last m secant pairs in two tall blocks, used as rings.
 
-A new pair takes the one row that no pair of the state before it uses, so that states that came
-before stay valid and no row is ever moved.  With R = triu(SᵀY), from the oldest pair to the
+A new pair takes a row that no pair of the state before it uses, so that this state stays valid
+and no row is ever moved.  With R = triu(SᵀY), from the oldest pair to the
 newest, the two-loop recursion is four products with a block:
 
     a = R⁻¹ Sᵀg,   q = g − Y a,   r = γ φ(q),   c = R⁻ᵀ(diag(R) a − Yᵀr),   H g = r + S c.
 
 R⁻¹ is kept, not R: a new pair adds the column −R⁻¹Sᵀy/⟨s, y⟩, and without the oldest pair R⁻¹ is
 what is left of it.  It stands in the order of the rings, with zeros for rows that are not used:
-whatever stands in those, they count for nothing.
+old pairs that stand in those count for nothing.
 
 Without blocks the newest pair is used for the direction that follows it, and then dropped.
 """
@@ -57,13 +57,18 @@ def no_pairs(geometry: Any, x: Array, memory: int) -> Pairs:
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
 
 
-def remember(geometry: Any, pairs: Pairs, s: Array, y: Array, sy: float) -> Pairs:
-    """``pairs`` with one more, of ⟨s, y⟩ = sy, and without the oldest if they are many; 2mnk."""
+def remember(
+    geometry: Any, pairs: Pairs, s: Array, y: Array, sy: float, needed: tuple[int, ...]
+) -> Pairs:
+    """``pairs`` with one more, of ⟨s, y⟩ = sy, and without the oldest if they are many; 2mnk.
+
+    The rows in ``needed`` are those of the state before, which are not written to.
+    """
     most = len(pairs.diagonal)
     if not most:
         blocks = geometry.block_of(s), geometry.block_of(y)
         return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
-    row = next(i for i in range(most) if i not in pairs.rows)
+    row = next(i for i in range(most) if i not in needed)
     S, Y = geometry.block_write(pairs.S, row, s), geometry.block_write(pairs.Y, row, y)
     rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
     if len(rows) == most:
