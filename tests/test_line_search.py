@@ -32,3 +32,13 @@ def test_a_step_that_is_too_long_is_not_taken_for_noise(rtol):
         assert trial.readable
         assert trial.noise == 0.0
         assert trial.f <= local.f - 0.5 * trial.gamma * local.slope + problem.noise(local.f)
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (30, 3)])
+@pytest.mark.parametrize("first", [1e-10, 1e10, 1e30, 1e60, 1e100, 1e200, 1e300, 1e308])
+def test_a_first_step_of_any_size_finds_its_way(first, shape):
+    """A leap from far above may end where growth is not visible any more."""
+    objective, X0 = Brockett.linear(*shape), stiefel.random_point(*shape, seed=0)
+    options = {"initial_step": first}
+    result = stiefel.minimize(objective, X0, method="accelerated", options=options, rtol=1e-8)
+    assert result.success and result.nfev < 600, result

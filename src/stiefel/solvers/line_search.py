@@ -100,15 +100,28 @@ class TwoSided:
 
     def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
         rejected: list[Trial] = []  # without their points, which are tall
+        leap = 1
         for i in range(MAX_TRIALS):
             if not trial.readable:
                 return search.diagnose(rejected, trial)
             if search.accepts(trial, self.sufficient_decrease):
-                return trial
+                return self._back(search, trial, leap)
             trial = trial._replace(X=None)
             rejected.append(trial)
-            trial = search.at(trial.gamma / self.growth ** self._shrinks(i, trial.gamma, search))
+            leap = self._shrinks(i, trial.gamma, search)
+            trial = search.at(trial.gamma / self.growth**leap)
         return None
+
+    def _back(self, search: _Search, trial: Trial, leap: int) -> Trial:
+        """The longest step that a leap of λ_d^leap passed over; growth may not be visible here."""
+        while leap > 1:
+            half = leap // 2
+            longer = search.at(trial.gamma * self.growth**half)
+            if search.accepts(longer, self.sufficient_decrease):
+                trial, leap = longer, leap - half
+            else:
+                leap = half
+        return trial
 
     def _shrinks(self, i: int, gamma: float, search: _Search) -> int:
         """The exponent of λ_d.
@@ -119,7 +132,8 @@ class TwoSided:
         shrinks, limit = _gallop(i), search.shortest_readable
         if shrinks == 1 or not 0 < limit < gamma:
             return shrinks
-        return min(shrinks, max(1, math.floor(math.log(gamma / limit) / math.log(self.growth))))
+        steps = (math.log(gamma) - math.log(limit)) / math.log(self.growth)  # γ/limit overflows
+        return min(shrinks, max(1, math.floor(steps)))
 
 
 class _Search:
