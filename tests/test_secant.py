@@ -5,7 +5,8 @@ import pytest
 
 import stiefel
 from cases import EVERYWHERE, LIBRARIES, Case, gap, into, leafwise, out
-from stiefel import Grassmann, Stiefel
+from runs import states
+from stiefel import LBFGS, Euclidean, Grassmann, Stiefel
 from stiefel.geometry import Product
 from stiefel.geometry.cayley import lifted
 from stiefel.geometry.frame import Grams, moved
@@ -207,3 +208,17 @@ def test_a_new_pair_leaves_those_of_the_state_before_as_they_are():
         assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
         assert new.held == min(start.held + 1, 3)
         pairs = new
+
+
+@pytest.mark.parametrize("manifold", [Stiefel(), Euclidean()], ids=lambda m: type(m).__name__)
+def test_pairs_that_hardly_curve_are_not_kept(manifold):
+    """``caution`` is the cosine of s and y, on flat spaces as on curved ones."""
+    weights = np.geomspace(1.0, 100.0, 12)[:, None]
+    fun = lambda X: (0.5 * float(np.vdot(X, weights * X)), weights * X)
+    X0 = stiefel.random_point(12, 2, seed=1)
+    bold, careful = (
+        [s.k for s in states(LBFGS(memory=9, caution=c), fun, X0, manifold, 9)]
+        for c in (1e-10, 0.85)
+    )
+    assert bold == list(range(9))
+    assert careful[-1] < 8

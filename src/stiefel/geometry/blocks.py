@@ -19,7 +19,7 @@ from .secant import Secant
 
 
 class Blocks:
-    """What a manifold of arrays does with blocks."""
+    """What a manifold of arrays does with blocks, and with the pairs that stand in them."""
 
     def _k(self, X: Array) -> Kernels:
         raise NotImplementedError

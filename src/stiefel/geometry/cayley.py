@@ -48,7 +48,7 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: Array | float) -> Array:
     """R(X, φ(τV)) with V = lift(X, Y), without forming V; 10nk² + O(k³)."""
     if X.shape[-1] == 1:
         return vector.extrapolate(k, X, Y, tau)
-    return point(k, X, Y, k.call(lifted, Grams(*k.grams(X, Y))), tau)[0]
+    return k.call(point, X, Y, k.call(lifted, Grams(*k.grams(X, Y))), tau)[0]
 
 
 def lifted(k: Kernels, grams: Grams) -> Frame:
@@ -72,26 +72,27 @@ def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Array, Array]:
     """The frame of the ray along W, ‖W‖²_g* and the squared defect of X; 6nk²."""
     grams = Grams(*k.grams(X, W))
     a, b, c = grams
-    sigma = scale_of(k, k.real(k.xp.linalg.trace(c)))
-    zero = 0.0 * b
-    basis = k.block([[k.eye(b) + zero, zero], [zero, sigma * k.eye(b) + zero]])
     # ‖W‖²_g* = Tr Wᴴ(I + XXᴴ)W, from the Grams of the projected W: nothing is subtracted.
     square = k.trace(c) + k.squared_frobenius(b)
-    return frame(k, grams, basis, sigma), square, k.squared_frobenius(a - k.eye(a))
+    return _along(k, grams, 0.0 * b), square, k.squared_frobenius(a - k.eye(a))
 
 
 def prepare_tangent(
     k: Kernels, X: Array, T: Array, theta: float
 ) -> tuple[Frame, Array, Array, Array]:
-    """The frame of the ray along W = T − XM, the squared defect of X, `longest`, and ‖T‖².
+    """The frame of the ray along W = T − XM, the squared defect of X, `longest`, and ‖T‖²; 6nk².
 
     M = herm(XᴴT) + θ skew(XᴴT).
     """
     grams = Grams(*k.grams(X, T))
     a, b, c = grams
-    sigma = scale_of(k, k.real(k.xp.linalg.trace(c)))
-    M = (0.5 + 0.5 * theta) * b + (0.5 - 0.5 * theta) * k.adjoint(b)
-    zero = 0.0 * b
-    basis = k.block([[k.eye(b) + zero, -(sigma * M)], [zero, sigma * k.eye(b) + zero]])
-    made = frame(k, grams, basis, sigma)
+    made = _along(k, grams, (0.5 + 0.5 * theta) * b + (0.5 - 0.5 * theta) * k.adjoint(b))
     return made, k.squared_frobenius(a - k.eye(a)), longest(k, made), k.trace(c)
+
+
+def _along(k: Kernels, grams: Grams, M: Array) -> Frame:
+    """The frame of W = U − XM."""
+    sigma = scale_of(k, k.real(k.xp.linalg.trace(grams.UU)))
+    one, zero = k.eye(M), 0.0 * M
+    basis = k.block([[one + zero, -(sigma * M)], [zero, sigma * one + zero]])
+    return frame(k, grams, basis, sigma)

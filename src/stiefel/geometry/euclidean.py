@@ -26,6 +26,10 @@ class Line:
         self._X, self._W = X, W
         self.squared_norm = squared_norm
 
+    @property
+    def length(self) -> float:
+        return math.sqrt(self.squared_norm)
+
     def __call__(self, t: float) -> Array:
         return self._X + t * self._W
 

@@ -26,6 +26,10 @@ class ProductRay:
         return max(float(ray.longest) for ray in self._rays)
 
     @property
+    def length(self) -> float:
+        return max(float(ray.length) for ray in self._rays)
+
+    @property
     def defect(self) -> float:
         return max(float(ray.defect) for ray in self._rays)
 

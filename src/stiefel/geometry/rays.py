@@ -25,8 +25,14 @@ def ray(kernels: Kernels, X: Array, W: Array) -> Ray | ColumnRay:
 class _Prepared:
     """What every ray knows from the Gram matrices at hand."""
 
+    longest: Any
     _squared_norm: Any
     _squared_defect: Any
+
+    @property
+    def length(self) -> float:
+        """‖φ(W)‖_F, of a stack the largest."""
+        return float(self.longest)
 
     @property
     def squared_norm(self) -> float:

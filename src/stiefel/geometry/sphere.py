@@ -114,6 +114,10 @@ class _VectorRay:
     def longest(self) -> float:
         return self._ray.longest
 
+    @property
+    def length(self) -> float:
+        return self._ray.length
+
     def __call__(self, t: float) -> Array:
         return self._ray(t)[..., 0]
 

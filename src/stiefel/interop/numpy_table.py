@@ -60,24 +60,6 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
     return _frame(a, m, d, basis, small.J.dot(_adjoint(basis)))
 
 
-def _scaled_bases(trace: Any, small: _Small) -> tuple[Array, Array]:
-    """B and A of U itself, with a power of two for σ, which rounds nothing."""
-    square = float(trace) + small.tiny
-    exponent = math.frexp(square)[1] // 2 if square < math.inf else 0
-    B = small.upper + math.ldexp(1.0, -exponent) * small.lower
-    return B, small.J_right + math.ldexp(1.0, exponent) * small.J_left
-
-
-def _frame(a: Array, b: Array, c: Array, basis: Array, cobasis: Array) -> Frame:
-    size = len(a)
-    gram = np.empty_like(basis)
-    gram[:size, :size] = a
-    gram[:size, size:] = b
-    gram[size:, :size] = _adjoint(b)
-    gram[size:, size:] = c
-    return Frame(gram, basis, cobasis, cobasis.dot(gram.dot(basis)))
-
-
 def displacement(k: Kernels, frame: Frame, t: float) -> Array:
     if frame.generator.ndim != 2:
         return frames.displacement(k, frame, t)
@@ -162,6 +144,66 @@ def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array]:
     return G, k.dot(G, G) + k.squared_frobenius(turn), turn
 
 
+def longest(k: Kernels, frame: Frame) -> Any:
+    if frame.basis.ndim != 2:
+        return transport.longest(k, frame)
+    return k.small_inner(*frames.velocity_of(frame))
+
+
+def block_dot(k: Kernels, block: Array, C: Array) -> Array:
+    if C.dtype.kind == "c":
+        return transport.block_dot(k, block, C)
+    return k.reduce(block.reshape(len(block), -1).dot(k.weigh(C).reshape(-1)))[0]
+
+
+def block_add(k: Kernels, a: float, C: Array, block: Array, weights: Array) -> Array:
+    gemv = GEMV.get(C.dtype) if C.flags.c_contiguous and C.size else None
+    rows = block.reshape(len(block), -1)
+    if gemv is None:
+        return a * C + (weights @ rows).reshape(C.shape)
+    out = C if isinstance(k, Overwriting) else C.copy()
+    gemv(1.0, rows.T, weights, beta=a, y=out.reshape(-1), overwrite_y=True)
+    return out
+
+
+TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
+    frames.displacement: displacement,
+    frames.moved: moved,
+    cayley.prepare: prepare,
+    cayley.prepare_tangent: prepare_tangent,
+    cayley.lifted: lifted,
+    cayley.point: point,
+    secant.coefficients: coefficients,
+    metric.raise_columns: raise_columns,
+    secant.squares: squares,
+    stiefel.lower_gradient: lower_gradient,
+    transport.longest: longest,
+    transport.block_dot: block_dot,
+    transport.block_add: block_add,
+}
+
+
+# -- what they share ---------------------------------------------------------------------------
+
+
+def _scaled_bases(trace: Any, small: _Small) -> tuple[Array, Array]:
+    """B and A of U itself, with a power of two for σ, which rounds nothing."""
+    square = float(trace) + small.tiny
+    exponent = math.frexp(square)[1] // 2 if square < math.inf else 0
+    B = small.upper + math.ldexp(1.0, -exponent) * small.lower
+    return B, small.J_right + math.ldexp(1.0, exponent) * small.J_left
+
+
+def _frame(a: Array, b: Array, c: Array, basis: Array, cobasis: Array) -> Frame:
+    size = len(a)
+    gram = np.empty_like(basis)
+    gram[:size, :size] = a
+    gram[:size, size:] = b
+    gram[size:, :size] = _adjoint(b)
+    gram[size:, size:] = c
+    return Frame(gram, basis, cobasis, cobasis.dot(gram.dot(basis)))
+
+
 class _Small:
     """Constants that go with a small matrix."""
 
@@ -200,42 +242,3 @@ def _solved(A: Array, B: Array) -> Array:
     LAPACK sees their transposes: what it solves is (BA⁻¹)ᵀ.
     """
     return solve_in_place(A.T, B.T).T
-
-
-def longest(k: Kernels, frame: Frame) -> Any:
-    if frame.basis.ndim != 2:
-        return transport.longest(k, frame)
-    return k.small_inner(*frames.velocity_of(frame))
-
-
-def block_dot(k: Kernels, block: Array, C: Array) -> Array:
-    if C.dtype.kind == "c":
-        return transport.block_dot(k, block, C)
-    return k.reduce(block.reshape(len(block), -1).dot(k.weigh(C).reshape(-1)))[0]
-
-
-def block_add(k: Kernels, a: float, C: Array, block: Array, weights: Array) -> Array:
-    gemv = GEMV.get(C.dtype) if C.flags.c_contiguous and C.size else None
-    rows = block.reshape(len(block), -1)
-    if gemv is None:
-        return a * C + (weights @ rows).reshape(C.shape)
-    out = C if isinstance(k, Overwriting) else C.copy()
-    gemv(1.0, rows.T, weights, beta=a, y=out.reshape(-1), overwrite_y=True)
-    return out
-
-
-TABLE: dict[Callable[..., Any], Callable[..., Any]] = {
-    frames.displacement: displacement,
-    frames.moved: moved,
-    cayley.prepare: prepare,
-    cayley.prepare_tangent: prepare_tangent,
-    cayley.lifted: lifted,
-    cayley.point: point,
-    secant.coefficients: coefficients,
-    metric.raise_columns: raise_columns,
-    secant.squares: squares,
-    stiefel.lower_gradient: lower_gradient,
-    transport.longest: longest,
-    transport.block_dot: block_dot,
-    transport.block_add: block_add,
-}

@@ -66,7 +66,7 @@ class LBFGS:
     sufficient_decrease, curvature : c₁ and c₂ of the line search.
     initial_length : length of the first step, for a column.
     longest : no step moves a matrix further than this.
-    caution : a pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖, with ‖s‖ the largest of a stack.
+    caution : a pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖, with ‖s‖ the largest of a stack or tree.
     """
 
     memory: int = 10
@@ -112,7 +112,7 @@ class LBFGS:
         if self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
-        length = taken.t * s.local.ray.longest  # of s: the transport is isometric
+        length = taken.t * s.local.ray.length  # of s: the transport is isometric
         if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = squared_change(problem, x, pair, learned, at.aux)
@@ -137,7 +137,7 @@ class LBFGS:
         metric = metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma)
         slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        if pairs.held and not slope < -LEAST_COSINE * at.norm * ray.longest:
+        if pairs.held and not slope < -LEAST_COSINE * at.norm * ray.length:
             pairs, forgot = pairs.forgotten(), True
             T = self._direction(problem, x, at, pairs, learned, gamma)
             slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
