@@ -154,7 +154,7 @@ def minimize(
     saved = saver.load(geometry) if saver is not None and saver.exists() else None
     threads = threads_for(X)
     objective.wrap(threads.freely)
-    with threads:
+    with threads, threads:  # twice: see `Threads`
         objective.calibrate(X)
         check_invariant_gradient(geometry, X, objective.first_gradient)
         problem = Problem(
