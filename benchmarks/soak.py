@@ -1,4 +1,4 @@
-"""Hostile objectives, bad input, kills, interrupts, forks and damaged files, for minutes or for hours.
+"""Hostile objectives, bad input, kills, interrupts, forks, damaged files: for minutes or hours.
 
     python benchmarks/soak.py                     about five minutes
     python benchmarks/soak.py --minutes 600       all night
@@ -31,9 +31,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-import thread_programs
-
 import stiefel
+import thread_programs
 from stiefel.interop import archive
 from stiefel.objectives import Brockett
 from stiefel.solvers import METHODS
@@ -131,8 +130,7 @@ def kills(seed: int, tally: Tally, count: int = 50) -> None:
                 killed += 1
             os.waitpid(child, 0)
             if path.exists():
-                body = archive.read(path)[0]["body"]["dict"]  # whole at every moment
-                nit = body["counters"]["dict"]["nit"]
+                nit = archive.read(path)[0]["values"]["counters.nit"]  # whole at every moment
                 require(nit >= last, f"iterations were lost: {nit} after {last}")
                 last = nit
         x = np.load(done)

@@ -117,7 +117,7 @@ def test_importing_is_light():
 def test_files_are_short():
     for path in MODULES:
         lines = len(path.read_text(encoding="utf-8").splitlines())
-        assert lines <= 300, f"{name_of(path)} has {lines} lines"
+        assert lines <= 450, f"{name_of(path)} has {lines} lines"
 
 
 def test_nothing_prints_outside_the_command_line():

@@ -27,7 +27,7 @@ from .interop.mpi.ranks import Ranks
 from .interop.mpi.start import agree, guarded, join, shared_callback, together
 from .interop.progress import ProgressLine
 from .interop.trees import Tree
-from .solvers.checkpoint import open_checkpoint
+from .solvers.checkpoint import open_checkpoint, owned
 from .solvers.driver import Run
 from .solvers.ledger import Ledger, Snapshot
 from .solvers.problem import Problem
@@ -151,10 +151,10 @@ def minimize(
     known = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
     place_and_time = checkpoint, checkpoint_interval, resume, solver
     saver = _saver(*place_and_time, geometry, X, leaves, comm, ranks, known)
-    saved = saver.load(geometry) if saver is not None and saver.exists() else None
     threads = threads_for(X)
     objective.wrap(threads.freely)
-    with threads, threads:  # twice: see `Threads`
+    with owned(saver), threads, threads:  # twice: see `Threads`
+        saved = saver.load(geometry) if saver is not None and saver.exists() else None
         objective.calibrate(X)
         check_invariant_gradient(geometry, X, objective.first_gradient)
         problem = Problem(
@@ -172,6 +172,8 @@ def minimize(
         run = Run(ledger, solver, rule, stop_flag, line, saver)
         if saver is not None and saved is not None:
             saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
+            if precond is not None:
+                objective.hold_aux(saved.state.x)
             nhev = int(saved.history.as_array()["nhev"][-1])
             objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
             result = run.resume(saved)

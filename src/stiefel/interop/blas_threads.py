@@ -11,7 +11,8 @@ The setting is a function of the set of running solves, and is computed again fr
 every entry and exit: a library has one thread while a solve in the set limits it, and the number
 that was found otherwise.  Entering or leaving twice is entering or leaving once, so that an
 interrupt, which may fall between any two instructions, leaves nothing behind that the next exit
-does not mend, be it of the same solve or of the next one.  A forked child keeps the solves of the thread that forked, the only one it has.
+does not mend, be it of the same solve or of the next one.  A forked child keeps the solves of the
+thread that forked, the only one it has.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class AcceleratedGradient:
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found from Y_t: try again from X_t, or give up there."""
-        if s.k == 0 or s.x is s.X:
+        if s.k == 0 or not self.momentum(s.k - 1):  # Y_t is X_t
             limit = s.local.slope * self.initial_step <= problem.noise(s.local.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         kept = {"gamma": s.gamma, "noise": s.noise, "ceiling": s.gamma, "blind": s.blind}

@@ -65,6 +65,8 @@ class Run:
     def _begin(self, x0: Array) -> SolverState:
         state = self.solver.init(self.problem, x0)
         self.ledger.initial_f, self.ledger.initial_norm = state.local.f, state.local.norm
+        if self.checkpoint is not None:
+            self.ledger.initial_gradient = state.local.G
         self._record(state)
         return state
 

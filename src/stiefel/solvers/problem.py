@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
+
+from stiefel.geometry.metric import Metric
 
 Array = Any
+Rebuilt = Annotated[Any, "rebuilt"]  # not saved in checkpoints, but made again from the rest
 
 PLAUSIBLE_NOISE = 1e-6  # relative to the size of f: a larger one is a jump, not noise
 ROUNDING = 10.0  # ulps of f that a sum of many terms loses
@@ -71,9 +74,9 @@ class Local(NamedTuple):
     norm: float  # ‖G‖_g*
     W: Array  # the direction of steepest ascent: G, or G preconditioned
     slope: float  # ⟨G, W⟩_g*: the squared norm of the step and restart tests
-    ray: Any  # t ↦ R(Y, φ(tW))
+    ray: Rebuilt  # t ↦ R(Y, φ(tW))
     turn: Any = None  # YᴴG, where the geometry has it
-    metric: Any = None  # W is a tangent in this metric, to be followed by `ray_along`
+    metric: Metric | tuple[Metric, ...] | None = None  # W is a tangent in it, for `ray_along`
 
     @property
     def finite(self) -> bool:
