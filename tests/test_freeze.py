@@ -9,10 +9,10 @@ import pytest
 
 import cases
 from runs import problem_of
-from stiefel.interop.archive import ArchiveError
+from stiefel.runs.archive import ArchiveError
+from stiefel.runs.checkpoint import _with_rays, state_type
+from stiefel.runs.saved_types import freeze, thaw
 from stiefel.solvers import METHODS
-from stiefel.solvers.checkpoint import _with_rays, state_type
-from stiefel.solvers.saved_types import freeze, thaw
 
 
 def quadratic(X):

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stiefel
-from stiefel.interop import archive
+from stiefel.runs import archive
+from stiefel.runs.saved_types import thaw
 from stiefel.solvers.lbfgs import State
-from stiefel.solvers.saved_types import thaw
 
 matrices = pytest.importorskip("stiefel.cli.matrices")
 output = pytest.importorskip("stiefel.cli.output")

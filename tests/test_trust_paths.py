@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import stiefel
-from stiefel.interop import files
 from stiefel.objectives import Brockett
+from stiefel.runs import files
+from stiefel.runs.checkpoint import CheckpointError
 from stiefel.solvers import METHODS
-from stiefel.solvers.checkpoint import CheckpointError
 
 N, K = 30, 3
 FUN, X0 = Brockett.linear(N, K), stiefel.random_point(N, K, seed=0)

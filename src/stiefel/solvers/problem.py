@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from stiefel.geometry.metric import Metric
+from stiefel.types import Array
 
-Array = Any
 Rebuilt = Annotated[Any, "rebuilt"]  # not saved in checkpoints, but made again from the rest
 
 PLAUSIBLE_NOISE = 1e-6  # relative to the size of f: a larger one is a jump, not noise
