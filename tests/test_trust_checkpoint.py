@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,59 @@ def test_an_exception_saves_the_last_completed_iteration(error, path):
     assert caught.value.partial_result.success is False
     rest = stiefel.minimize(lambda X: f(X), x0, **options, checkpoint=path, resume=True)
     assert_same_run(rest, whole)
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+class Stubborn(Exception):
+    """Takes no attribute and no note."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name, value):
+        raise RuntimeError("no attributes")
+
+    def add_note(self, note):
+        raise RuntimeError("no notes")
+
+
+@pytest.mark.parametrize("error", [Frozen(3), Stubborn("now")])
+def test_an_exception_that_takes_no_attributes_passes_and_the_run_is_saved(error, path):
+    f, x0 = problem()
+    options = {"rtol": 1e-8, "maxiter": 60}
+    whole = stiefel.minimize(f, x0, **options)
+    calls = iter(range(40))
+
+    def fun(X):
+        if next(calls, None) is None:
+            raise error
+        return f.value_and_gradient(X)
+
+    with pytest.raises(type(error)) as caught:
+        stiefel.minimize(fun, x0, **options, checkpoint=path, checkpoint_interval=1e6)
+    assert caught.value is error
+    assert archive.read(path)[0]["values"]["counters.nit"] > 5
+    rest = stiefel.minimize(f.value_and_gradient, x0, **options, checkpoint=path, resume=True)
+    assert np.array_equal(rest.x, whole.x)
+
+
+def test_an_error_while_saving_does_not_take_the_place_of_the_users(path, monkeypatch):
+    f, x0 = problem()
+    calls, failing, write = iter(range(10)), [], archive.write
+
+    def fun(X):
+        if next(calls, None) is None:
+            failing.append(True)
+            raise KeyError("mine")
+        return f.value_and_gradient(X)
+
+    monkeypatch.setattr(archive, "write", lambda *a: 1 / 0 if failing else write(*a))
+    with pytest.raises(KeyError, match="mine") as caught:
+        stiefel.minimize(fun, x0, checkpoint=path)
+    assert caught.value.partial_result.nit > 0
 
 
 CHILD = """

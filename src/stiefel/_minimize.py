@@ -24,7 +24,7 @@ from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
 from stiefel.solvers.problem import Problem
 
-from .agreement import agree, guarded, join, shared_callback, together
+from .agreement import agree, check_value, guarded, join, shared_callback, together
 from .task import (
     Leaves,
     bind,
@@ -125,10 +125,11 @@ def minimize(
     Result
         ``success`` is True only if the returned point itself meets the tolerance.
     """
-    if unknown:
-        raise TypeError(suggest("option", next(iter(unknown)), _parameter_names()))
-    ranks = join(comm, value)
+    ranks = join(comm)
     with together(ranks):
+        if unknown:
+            raise TypeError(suggest("option", next(iter(unknown)), _parameter_names()))
+        check_value(value)
         tree = Tree(x0)
         solver = solver_of(method, options)
         leaves = leaves_of(tree, x0, manifold)
@@ -137,6 +138,7 @@ def minimize(
         choices = {"value": value, "maxtime": maxtime, "fnoise": fnoise, "stop": stop, "jac": jac}
         functions = {"callback": callback, "precond": precond, "hessp": hessp}
         choices |= {"checkpoint": None if checkpoint is None else str(checkpoint), "resume": resume}
+        choices |= {"checkpoint_interval": checkpoint_interval}
         agree(ranks, leaves, {"method": solver} | limits | choices | functions)
     geometry, X = bind(tree, leaves, ranks)
     X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
@@ -147,7 +149,7 @@ def minimize(
             fun, jac, tree, X, math.inf if maxfun is None else maxfun, hessp, ranks, value, leaves
         )
         rule = rule_of(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
-        preconditioner = guarded(ranks, preconditioner_of(precond, objective))
+        preconditioner = guarded(ranks, preconditioner_of(precond, objective), objective)
         _check(callback, fnoise)
     known = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
     place_and_time = checkpoint, checkpoint_interval, resume, solver
