@@ -1,0 +1,371 @@
+"""Wrong decisions, each a line of a solver off by a plausible mistake, that tests must notice.
+
+    python tests/solver_mutants.py                      every mutant, some ten minutes
+    python tests/solver_mutants.py --sample 8 --seed 3  some of them
+    python tests/solver_mutants.py --only omega         those whose file or reason contains a word
+
+A mutant is the package with ``old`` replaced by ``new`` in one file.  Tests that state laws,
+budgets and rates run against it until the first one fails: then it is killed.  The exit status is 1
+if one survives.  A survivor is either a missing test, or code that nobody would miss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent / "src" / "stiefel"
+# Quick ones first: most mutants fall to the laws of pieces.
+TESTS = (
+    "test_solver_pieces.py",
+    "test_line_search.py",
+    "test_budgets.py",
+    "test_rates.py",
+    "test_secant.py::test_pairs_that_hardly_curve_are_not_kept",
+    "test_secant.py::test_a_new_pair_leaves_those_of_the_state_before_as_they_are",
+    "test_trust_hostile.py",
+)
+
+# Where the lines stand.
+METRIC = "solvers/metric.py"
+STEIHAUG = "solvers/steihaug.py"
+TRUST = "solvers/trust_region.py"
+CG = "solvers/conjugate_gradient.py"
+LBFGS = "solvers/lbfgs.py"
+PAIRS = "solvers/pairs.py"
+SECANT = "solvers/secant_search.py"
+TWO_SIDED = "solvers/line_search.py"
+WOLFE = "solvers/wolfe.py"
+ACCELERATED = "solvers/accelerated.py"
+MOMENTUM = "solvers/momentum.py"
+PROBLEM = "solvers/problem.py"
+DRIVER = "solvers/driver.py"
+LEDGER = "solvers/ledger.py"
+STOPPING = "solvers/stopping.py"
+
+
+class Mutant(NamedTuple):
+    file: str
+    old: str
+    new: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.why}"
+
+
+MUTANTS = (
+    # -- the learned metric
+    Mutant(
+        METRIC,
+        "if not metric.horizontal and tA > 0 and sN > 0:",
+        "if False:",
+        "omega is never learned",
+    ),
+    Mutant(
+        METRIC,
+        "math.sqrt(tN * sA / (sN * tA))",
+        "(tN * sA / (sN * tA))",
+        "omega without its root",
+    ),
+    Mutant(
+        METRIC,
+        "math.sqrt(tN * sA / (sN * tA))",
+        "math.sqrt(sN * tA / (tN * sA))",
+        "omega upside down",
+    ),
+    Mutant(METRIC, "rotation_range: float = 1000.0", "rotation_range: float = 4.0", "omega ≤ 4"),
+    Mutant(METRIC, "if new.weight > self.news * new.judged:", "if False:", "D is never learned"),
+    Mutant(
+        METRIC,
+        "return _balanced(seen) if len(seen) > 1 else seen",
+        "return seen",
+        "leaves of a tree are not balanced",
+    ),
+    Mutant(
+        METRIC,
+        "scales.append(math.sqrt(step / change))",
+        "scales.append(step / change)",
+        "balance of leaves without its root",
+    ),
+    Mutant(METRIC, "_can_learn(factor, x) and bool(", "bool(", "columns are looked at as matrices"),
+    Mutant(
+        METRIC,
+        "return _horizontal(learned, flags), False",
+        "return learned, True",
+        "a special start is believed for ever",
+    ),
+    # -- Steihaug
+    Mutant(STEIHAUG, "dd = rz + beta * beta * dd", "dd = rz + beta * dd", "β for β² in ‖D‖²"),
+    Mutant(STEIHAUG, "wd = beta * (wd + alpha * dd)", "wd = beta * wd", "⟨W, D⟩ without its news"),
+    Mutant(STEIHAUG, "decrease += 0.5 * alpha * rz", "decrease += alpha * rz", "decrease doubled"),
+    Mutant(
+        STEIHAUG,
+        "if not curvature > 0 or not beyond < radius * radius:",
+        "if not beyond < radius * radius:",
+        "negative curvature inside of the region",
+    ),
+    Mutant(
+        STEIHAUG, "<= tolerance * tolerance", "<= tolerance", "the residual against its own square"
+    ),
+    Mutant(
+        STEIHAUG,
+        "-accuracy * largest * dd <= curvature <= 0",
+        "0.0 < curvature <= 0",
+        "curvature that is rounding is followed",
+    ),
+    # -- the trust region
+    Mutant(TRUST, "return 2.0 * radius", "return radius", "the radius never grows"),
+    Mutant(
+        TRUST,
+        "if ratio > GOOD and step.on_boundary:",
+        "if ratio > GOOD:",
+        "the radius grows within itself",
+    ),
+    Mutant(TRUST, "return 0.25 * min(", "return 0.9 * min(", "the radius shrinks by a tenth"),
+    Mutant(
+        TRUST,
+        "        if not ratio > self.least_ratio:\n            return self._reject",
+        "        if not ratio > -math.inf:\n            return self._reject",
+        "every step is accepted",
+    ),
+    Mutant(
+        TRUST,
+        "max(relative**self.residual_exponent, least)",
+        "least",
+        "each model is solved to four digits",
+    ),
+    Mutant(
+        TRUST,
+        "if blind and local.norm >= s.local.norm:",
+        "if False:",
+        "beneath the noise a step may raise the gradient",
+    ),
+    Mutant(
+        TRUST,
+        "return local.norm < 0.5 * s.local.norm and",
+        "return False and",
+        "a Newton step that noise refuses is refused",
+    ),
+    # -- conjugate gradients
+    Mutant(CG, "- 2.0 * (p.yz / p.dy)", "+ 2.0 * (p.yz / p.dy)", "Hager and Zhang's sign"),
+    Mutant(CG, "return max(beta, ETA * p.slope / p.dd)", "return beta", "β without its bound"),
+    Mutant(CG, "return max(p.zg / p.old, 0.0)", "return p.zg / p.old", "Polak and Ribière below 0"),
+    Mutant(
+        CG, "return max(p.zg / p.dy, 0.0)", "return max(p.zg / p.old, 0.0)", "one rule for another"
+    ),
+    Mutant(
+        CG, "return p.new / p.dy", "return p.new / p.old", "Fletcher and Reeves for Dai and Yuan"
+    ),
+    Mutant(CG, "dg - s.slope,  # T", "dg,  # T", "⟨d, y⟩ as after an exact step"),
+    Mutant(
+        CG,
+        "first = found.t * s.slope / slope if slope else 0.0",
+        "first = found.t if slope else 0.0",
+        "the first trial forgets that directions have lengths",
+    ),
+    Mutant(CG, "curvature: float = 0.1  # c₂", "curvature: float = 0.9  # c₂", "a loose search"),
+    # -- L-BFGS
+    Mutant(
+        LBFGS, "gamma = sy / square if", "gamma = 3.0 * sy / square if", "H₀ three times too large"
+    ),
+    Mutant(
+        LBFGS,
+        "if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):",
+        "if sy > 0:",
+        "pairs that hardly curve are kept",
+    ),
+    Mutant(PAIRS, "- diagonal * a).dot", "- a).dot", "the two-loop recursion without ⟨s, y⟩"),
+    Mutant(
+        PAIRS,
+        "gone, rows = rows[0], rows[1:]",
+        "gone, rows = rows[-2], (*rows[:-2], rows[-1])",
+        "the second newest pair is dropped instead of the oldest",
+    ),
+    Mutant(
+        SECANT,
+        "if end >= self.curvature * slope or t >= 0.99 * limit:",
+        "if True:",
+        "no curvature condition",
+    ),
+    Mutant(
+        SECANT,
+        "(rise <= level and area <= wanted and not doubts)",
+        "(rise <= level and not doubts)",
+        "no slope test in noise",
+    ),
+    Mutant(
+        SECANT,
+        "good = rise <= wanted or (rise <= level and area <= wanted and not doubts)",
+        "good = rise <= wanted",
+        "values are believed beneath their noise",
+    ),
+    Mutant(SECANT, "if _is_noise(doubts):", "if False:", "noise of f is not learned"),
+    Mutant(
+        SECANT,
+        "limit = self.longest / size if size > 0 else math.inf",
+        "limit = math.inf",
+        "steps of any length",
+    ),
+    # -- the two-sided search and Algorithms 1 and 2
+    Mutant(TWO_SIDED, "MARGIN = 2.0", "MARGIN = 0.2", "noise is believed"),
+    Mutant(
+        TWO_SIDED,
+        "ceiling=self._ceiling(trial.gamma, ceiling, visible)",
+        "ceiling=0.0",
+        "no memory of the longest step",
+    ),
+    Mutant(
+        TWO_SIDED,
+        "if not search.below(trial, self.growth_threshold):",
+        "if True:",
+        "steps never grow",
+    ),
+    Mutant(
+        TWO_SIDED, "return self._back(search, trial, leap)", "return trial", "a leap stays short"
+    ),
+    Mutant(TWO_SIDED, "GALLOP_AFTER = 12", "GALLOP_AFTER = 60", "steps never gallop"),
+    Mutant(TWO_SIDED, "if proportional or jump:", "if False:", "a wrong gradient is noise"),
+    Mutant(
+        TWO_SIDED,
+        "return trial.f <= self.local.f - c * trial.gamma * self.local.slope + self.noise",
+        "return trial.f <= self.local.f - 0.01 * trial.gamma * self.local.slope + self.noise",
+        "a hundredth of the decrease is enough",
+    ),
+    Mutant(ACCELERATED, "return trial.f > required", "return False", "no restart"),
+    Mutant(
+        ACCELERATED,
+        "if abs(trial.f - s.f_X) > 2.0 * noise or math.isnan(trial.f):",
+        "if True:",
+        "restarts by values beneath their noise",
+    ),
+    Mutant(
+        ACCELERATED,
+        "< -trial.gamma * s.local.slope",
+        "< trial.gamma * s.local.slope",
+        "the sign of Algorithm 2's restart",
+    ),
+    Mutant(MOMENTUM, "(2.0 + self.rate * (k + 1))", "(9.0 + self.rate * (k + 1))", "less momentum"),
+    # -- the Wolfe search
+    Mutant(
+        WOLFE,
+        "return hidden and trial.slope <= (2.0 * c1 - 1.0) * slope",
+        "return False",
+        "no approximate Wolfe condition",
+    ),
+    Mutant(
+        WOLFE,
+        "t = _cubic(low, high) if readable else _secant(low, high)",
+        "t = 0.5 * (low.t + high.t)",
+        "bisection for interpolation",
+    ),
+    Mutant(
+        WOLFE, "return contradicts(self.doubts, self.noise)", "return False", "no contradiction"
+    ),
+    # -- noise
+    Mutant(PROBLEM, "ROUNDING = 10.0", "ROUNDING = 0.01", "values are thought to be exact"),
+    Mutant(
+        PROBLEM,
+        "return min(ROUNDING * unit, ROUNDING * self.eps * self.magnitude)",
+        "return rounding",
+        "cancellation leaves no rounding",
+    ),
+    # -- the driver and its books
+    Mutant(
+        DRIVER, "if idle > PATIENCE + self.ledger.nit // 2:", "if False:", "a driver never gives up"
+    ),
+    Mutant(DRIVER, "PATIENCE = 100 ", "PATIENCE = 1000 ", "a driver gives up late"),
+    Mutant(
+        DRIVER,
+        "if idle > PATIENCE + self.ledger.nit // 2:",
+        "if idle > PATIENCE:",
+        "a driver does not wait for long runs",
+    ),
+    Mutant(
+        DRIVER,
+        "Status.ROUNDING_LIMIT if state.blind else Status.STEP_NOT_FOUND,",
+        "Status.ROUNDING_LIMIT,",
+        "rounding is always the excuse",
+    ),
+    Mutant(LEDGER, "IMPROVEMENT = 0.9", "IMPROVEMENT = 0.99999", "any improvement is progress"),
+    Mutant(LEDGER, "fell = not state.blind and", "fell =", "unreadable values are progress"),
+    Mutant(
+        LEDGER,
+        "or local.f < best.f - noise",
+        "or local.f < best.f + noise",
+        "a best point worse by the noise",
+    ),
+    Mutant(
+        LEDGER,
+        "(local.f <= best.f + noise and local.norm < best.norm)",
+        "local.norm < best.norm",
+        "the best point is the one of the smallest gradient",
+    ),
+    Mutant(
+        STOPPING,
+        "target = self.tolerance * p.initial_norm",
+        "target = 2 * self.tolerance * p.initial_norm",
+        "a tolerance twice as large",
+    ),
+)
+
+
+# -- one mutant -------------------------------------------------------------------------------
+
+
+def written(mutant: Mutant, folder: Path) -> Path:
+    """A copy of the package with the mistake in it; the folder to import it from."""
+    shutil.copytree(PACKAGE, folder / "stiefel", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "stiefel" / mutant.file
+    text = file.read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1, mutant
+    file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    return folder
+
+
+def killer(mutant: Mutant) -> str | None:
+    """The first test that fails on the mutant, or None if it survives."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = os.pathsep.join([str(written(mutant, Path(folder))), str(HERE)])
+        threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+        tests = [str(HERE / name) for name in TESTS]
+        command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:cacheprovider"]
+        environment = os.environ | threads | {"PYTHONPATH": paths}
+        options = {"cwd": HERE.parent, "env": environment, "capture_output": True, "text": True}
+        try:
+            done = subprocess.run([*command, *tests], timeout=600, **options)
+        except subprocess.TimeoutExpired:
+            return "no end within ten minutes"
+    if done.returncode == 0:
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0] if failed else done.stdout[-200:] + done.stderr[-200:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sample", type=int, default=len(MUTANTS))
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--only", default="", help="a word of the file or the reason")
+    arguments = parser.parse_args()
+    chosen = [m for m in MUTANTS if arguments.only in str(m)]
+    chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+    survivors = 0
+    for mutant in sorted(chosen, key=MUTANTS.index):
+        by = killer(mutant)
+        survivors += by is None
+        print("SURVIVED" if by is None else "killed  ", mutant, f"[{by}]" if by else "", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} killed")
+    return int(survivors > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
