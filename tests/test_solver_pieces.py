@@ -10,7 +10,7 @@ from scipy import optimize
 
 import stiefel
 from runs import problem_of, states
-from stiefel import ConjugateGradient, Euclidean, Status, Stiefel, TrustRegion
+from stiefel import LBFGS, ConjugateGradient, Euclidean, Status, Stiefel, TrustRegion
 from stiefel.objectives import Brockett
 
 # All that is not public.
@@ -309,6 +309,66 @@ def test_the_rotations_of_a_spread_spectrum_are_learned():
     assert states(AUTO, objective, X0, Stiefel(), 200)[-1].learned[0].metric.omega > 5.0
 
 
+def test_leaves_of_a_tree_are_scaled_by_their_stiffness():
+    """½‖x − p‖² + ½ r‖y − q‖²: the inverse Hessian has 1 and 1/r."""
+    r, rng = 90.0, np.random.default_rng(4)
+    p, q = rng.standard_normal(7), rng.standard_normal(5)
+
+    def fun(z):
+        x, y = z[0] - p, z[1] - q
+        return 0.5 * float(x @ x + r * (y @ y)), (x, r * y)
+
+    start = (np.zeros(7), np.zeros(5))
+    soft, stiff = states(AUTO, fun, start, (Euclidean(), Euclidean()), 4)[-1].learned
+    assert stiff.metric.scale / soft.metric.scale == pytest.approx(1 / r, rel=1e-6)
+
+
+def test_a_start_without_rotations_is_not_taken_for_a_function_of_the_span():
+    """XᵀAX is diagonal at the start, so that the gradient has no rotation part there."""
+    objective, X0 = Brockett.table(30, 3), stiefel.random_point(30, 3, seed=5)
+    diagonal = X0.T @ (objective.A @ X0 if objective.A.ndim == 2 else objective.A[:, None] * X0)
+    X0 = stiefel.nearest(X0 @ np.linalg.eigh(diagonal)[1])
+    result = stiefel.minimize(objective, X0, rtol=1e-9)
+    assert result.success and result.fun == pytest.approx(objective.minimum, rel=1e-9)
+
+
+# -- the search of L-BFGS ---------------------------------------------------------------------
+
+
+def bowl(x):
+    return 0.5 * float(x @ x), x.copy()
+
+
+def first_step(initial_length, **options):
+    """‖∇f‖ after one step from ‖x‖ = 1 along −x, tried with the given length."""
+    method = LBFGS(initial_length=initial_length, longest=10.0)
+    x0, options = np.eye(6)[0], {"manifold": Euclidean(), "maxiter": 1, **options}
+    return stiefel.minimize(bowl, x0, method=method, **options).history["gradient_norm"][1]
+
+
+def test_a_step_that_is_far_too_short_is_made_longer():
+    """The slope must have changed by a tenth, or the pair would say nothing."""
+    for length in (1e-6, 1e-3, 0.02):
+        assert first_step(length) <= 0.9 * (1 + 1e-12)
+
+
+def test_slopes_are_asked_where_values_say_nothing():
+    """Three times too long: f rose by three times itself, which is less than its noise."""
+    assert first_step(3.0) < 1.0
+    assert first_step(3.0, fnoise=1e3) < 1.0
+
+
+def test_no_trial_is_longer_than_allowed():
+    objective, X0 = Brockett.table(12, 2), stiefel.random_point(12, 2, seed=1)
+    for longest in (0.1, 0.7):
+        points: list[Any] = []
+        watched = lambda X: points.append(X.copy()) or objective.value_and_gradient(X)
+        method = LBFGS(initial_length=50.0, longest=longest)
+        stiefel.minimize(watched, X0, method=method, maxiter=1)
+        moved = [np.linalg.norm(X - X0) for X in points[1:]]
+        assert 0 < max(moved) <= longest * (1 + 1e-12)
+
+
 # -- the driver's patience, and the point it returns -----------------------------------------------
 
 
@@ -396,6 +456,15 @@ def test_the_best_point_is_the_one_returned(name):
     story, best = BEST[name]
     result = told(lambda t: story[min(t, len(story) - 1)], maxiter=len(story) - 1)
     assert (result.fun, result.gradient_norm) == story[best]
+
+
+@pytest.mark.parametrize("rtol", [1e-2, 1e-5])
+def test_the_tolerance_is_met_by_the_last_point_and_by_none_before(rtol):
+    objective, X0 = Brockett.table(20, 2), stiefel.random_point(20, 2, seed=1)
+    result = stiefel.minimize(objective, X0, rtol=rtol)
+    norms = result.history["gradient_norm"]
+    assert result.success and result.gradient_norm == norms[-1] <= rtol * norms[0]
+    assert (norms[:-1] > rtol * norms[0]).all()
 
 
 def test_the_minimum_along_a_line_is_scipys():
