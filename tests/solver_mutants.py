@@ -34,21 +34,21 @@ PAIRS_KEPT = "test_secant.py"
 TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 
 # Where the lines stand.
-METRIC = "solvers/metric.py"
+METRIC = "solvers/learned_metric.py"
 STEIHAUG = "solvers/steihaug.py"
 TRUST = "solvers/trust_region.py"
 CG = "solvers/conjugate_gradient.py"
 LBFGS = "solvers/lbfgs.py"
-PAIRS = "solvers/pairs.py"
+PAIRS = "solvers/memory.py"
 SECANT = "solvers/secant_search.py"
 TWO_SIDED = "solvers/line_search.py"
 WOLFE = "solvers/wolfe.py"
 ACCELERATED = "solvers/accelerated.py"
 MOMENTUM = "solvers/momentum.py"
 PROBLEM = "solvers/problem.py"
-DRIVER = "solvers/driver.py"
-LEDGER = "solvers/ledger.py"
-STOPPING = "solvers/stopping.py"
+DRIVER = "runs/driver.py"
+LEDGER = "runs/ledger.py"
+STOPPING = "runs/stopping.py"
 
 
 class Mutant(NamedTuple):
@@ -229,8 +229,8 @@ MUTANTS = (
         "if blind and local.norm >= s.local.norm:",
         "if False:",
         "beneath the noise a step may raise the gradient",
-        RATES,
-        "trust-region",
+        PIECES,
+        "beneath_the_noise",
     ),
     Mutant(
         TRUST,
@@ -412,7 +412,12 @@ MUTANTS = (
         "finds_its_way",
     ),
     Mutant(
-        TWO_SIDED, "if proportional or jump:", "if False:", "a wrong gradient is noise", HOSTILE, ""
+        TWO_SIDED,
+        "if proportional or jump:",
+        "if False:",
+        "a wrong gradient is noise",
+        RATES,
+        "wrong_gradient",
     ),
     Mutant(
         TWO_SIDED,
@@ -446,8 +451,8 @@ MUTANTS = (
         "(2.0 + self.rate * (k + 1))",
         "(9.0 + self.rate * (k + 1))",
         "less momentum",
-        BUDGETS,
-        "sphere",
+        PIECES,
+        "momentum_is",
     ),
     Mutant(
         WOLFE,

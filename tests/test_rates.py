@@ -38,10 +38,15 @@ def noisy(size: float) -> Any:
     return lambda X: (smooth(X)[0] + size * noise(X), smooth(X)[1])
 
 
+def rounded(digits: int) -> Any:
+    return lambda X: (round(smooth(X)[0], digits), smooth(X)[1])
+
+
 # Rounding hides decreases early where a constant is added, late where the minimum is zero.
 KINDS = {
     "rounding": (smooth, shifted(-MINIMUM), shifted(1e8)),
     "noise": (noisy(1e-10), noisy(1e-6)),
+    "digits": (rounded(6), rounded(3)),
 }
 METHODS = {
     "auto": "auto",
@@ -61,6 +66,7 @@ RATES = [
     ("lbfgs", "noise", 185, 58),
     ("cg", "rounding", 430, 58),
     ("cg", "noise", 420, 58),
+    ("cg", "digits", 420, 57),
     ("accelerated", "rounding", 760, 58),
     ("accelerated", "noise", 1000, 56),
     ("accelerated-0.7", "rounding", 850, 55),
@@ -95,6 +101,23 @@ def test_so_many_of_sixty_runs_converge_in_time(
     method: str, kind: str, most: int, least: int
 ) -> None:
     assert len(needed(method, kind, most)) >= least
+
+
+# -- wrong gradients are not noise ------------------------------------------------------------
+
+SLOPE = np.cos(np.arange(N * K)).reshape(N, K)
+WRONG = (lambda X: (smooth(X)[0], -smooth(X)[1]), lambda X: (smooth(X)[0], SLOPE))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_wrong_gradient_is_named(method: str) -> None:
+    """At least 18 of 20 runs say that no step descends, and none that it has converged."""
+    found = []
+    for seed in range(20):
+        X0 = stiefel.random_point(N, K, seed=seed)
+        found.append(stiefel.minimize(WRONG[seed % 2], X0, method=METHODS[method], maxiter=200))
+    assert not any(result.success for result in found)
+    assert sum(result.status.name == "STEP_NOT_FOUND" for result in found) >= 18
 
 
 def main() -> None:

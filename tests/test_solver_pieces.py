@@ -10,7 +10,15 @@ from scipy import optimize
 
 import stiefel
 from runs import problem_of, states
-from stiefel import LBFGS, ConjugateGradient, Euclidean, Status, Stiefel, TrustRegion
+from stiefel import (
+    LBFGS,
+    AcceleratedGradient,
+    ConjugateGradient,
+    Euclidean,
+    Status,
+    Stiefel,
+    TrustRegion,
+)
 from stiefel.objectives import Brockett
 
 # All that is not public.
@@ -272,6 +280,21 @@ def test_good_steps_to_the_boundary_double_the_next_one():
     options = {"initial_radius": 1e-4}
     result = stiefel.minimize(objective, X0, method="trust-region", options=options, maxiter=10)
     assert np.allclose(result.history["step"][1:9], 1e-4 * 2.0 ** np.arange(8), rtol=1e-9)
+
+
+def test_beneath_the_noise_a_step_must_lower_the_gradient():
+    """A Hessian five times too small leaps to the other side, where f hides that it rose."""
+    options = {"hessp": lambda x, v: 0.2 * v, "options": {"initial_radius": 100.0}}
+    for noise in (0.0, 1e3):
+        given = {"fnoise": noise, "manifold": Euclidean(), "maxiter": 6, **options}
+        result = stiefel.minimize(bowl, np.eye(6)[0], method="trust-region", **given)
+        assert (np.diff(result.history["gradient_norm"]) <= 0).all()
+
+
+def test_the_momentum_is_the_papers():
+    """α_k = k/(k + 3), and none with the first step."""
+    momentum = AcceleratedGradient().momentum
+    assert [momentum(k) for k in range(50)] == pytest.approx([k / (k + 3) for k in range(50)])
 
 
 # -- the learned metric -----------------------------------------------------------------------
