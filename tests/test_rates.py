@@ -74,9 +74,7 @@ RATES = [
     ("accelerated-gradient-restart", "rounding", 720, 58),
     ("accelerated-gradient-restart", "noise", 920, 56),
     ("gradient-descent", "rounding", 2800, 56),
-    ("gradient-descent", "noise", 3600, 56),
     ("trust-region", "rounding", 200, 58),
-    ("trust-region", "noise", 200, 58),
 ]
 
 
