@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "src" / "stiefel"
 # What runs against a mutant that its own tests do not notice.
 PIECES = "test_solver_pieces.py"
-LONG_STEPS = "test_line_search.py"
+LONG_STEPS = "test_two_sided.py"
 BUDGETS = "test_budgets.py"
 RATES = "test_rates.py"
 HOSTILE = "test_trust_hostile.py"
@@ -41,11 +41,11 @@ CG = "solvers/conjugate_gradient.py"
 LBFGS = "solvers/lbfgs.py"
 PAIRS = "solvers/memory.py"
 SECANT = "solvers/secant_search.py"
-TWO_SIDED = "solvers/line_search.py"
+TWO_SIDED = "solvers/two_sided.py"
 WOLFE = "solvers/wolfe.py"
 ACCELERATED = "solvers/accelerated.py"
 MOMENTUM = "solvers/momentum.py"
-PROBLEM = "solvers/problem.py"
+NOISE = "solvers/noise.py"
 DRIVER = "runs/driver.py"
 LEDGER = "runs/ledger.py"
 STOPPING = "runs/stopping.py"
@@ -226,7 +226,7 @@ MUTANTS = (
     ),
     Mutant(
         TRUST,
-        "if blind and local.norm >= s.local.norm:",
+        "if blind and at.norm >= s.at.norm:",
         "if False:",
         "beneath the noise a step may raise the gradient",
         PIECES,
@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         TRUST,
-        "return local.norm < 0.5 * s.local.norm and",
+        "return at.norm < 0.5 * s.at.norm and",
         "return False and",
         "a Newton step that noise refuses is refused",
         RATES,
@@ -282,7 +282,7 @@ MUTANTS = (
     ),
     Mutant(
         CG,
-        "dg - s.slope,  # T",
+        "dg - s.aim.slope,  # T",
         "dg,  # T",
         "⟨d, y⟩ as after an exact step",
         PIECES,
@@ -290,8 +290,8 @@ MUTANTS = (
     ),
     Mutant(
         CG,
-        "first = found.t * s.slope / slope if slope else 0.0",
-        "first = found.t if slope else 0.0",
+        "first = found.t * s.aim.slope / aim.slope if aim.slope else 0.0",
+        "first = found.t if aim.slope else 0.0",
         "the first trial forgets that directions have lengths",
         BUDGETS,
         "cg",
@@ -361,7 +361,12 @@ MUTANTS = (
         "auto",
     ),
     Mutant(
-        SECANT, "if _is_noise(doubts):", "if False:", "noise of f is not learned", RATES, "auto"
+        SECANT,
+        "if verdict.kind is Kind.NOISE:",
+        "if False:",
+        "noise of f is not learned",
+        RATES,
+        "auto",
     ),
     Mutant(
         SECANT,
@@ -372,7 +377,7 @@ MUTANTS = (
         "no_trial_is_longer",
     ),
     Mutant(
-        TWO_SIDED,
+        NOISE,
         "MARGIN = 2.0",
         "MARGIN = 0.2",
         "noise is believed",
@@ -413,7 +418,7 @@ MUTANTS = (
     ),
     Mutant(
         TWO_SIDED,
-        "if proportional or jump:",
+        "elif kind is not Kind.NOISE:",
         "if False:",
         "a wrong gradient is noise",
         RATES,
@@ -421,8 +426,8 @@ MUTANTS = (
     ),
     Mutant(
         TWO_SIDED,
-        "return trial.f <= self.local.f - c * trial.gamma * self.local.slope + self.noise",
-        "return trial.f <= self.local.f - 0.01 * trial.gamma * self.local.slope + self.noise",
+        "return trial.f <= self.f + c * trial.gamma * self.aim.slope + self.noise",
+        "return trial.f <= self.f + 0.01 * trial.gamma * self.aim.slope + self.noise",
         "a hundredth of the decrease is enough",
         BUDGETS,
         "kohn_sham",
@@ -432,7 +437,7 @@ MUTANTS = (
     ),
     Mutant(
         ACCELERATED,
-        "if abs(trial.f - s.f_X) > 2.0 * noise or math.isnan(trial.f):",
+        "if abs(trial.f - s.f_X) > MARGIN * noise or math.isnan(trial.f):",
         "if True:",
         "restarts by values beneath their noise",
         RATES,
@@ -440,8 +445,8 @@ MUTANTS = (
     ),
     Mutant(
         ACCELERATED,
-        "< -trial.gamma * s.local.slope",
-        "< trial.gamma * s.local.slope",
+        "< trial.gamma * s.aim.slope",
+        "< -trial.gamma * s.aim.slope",
         "the sign of Algorithm 2's restart",
         BUDGETS,
         "kohn_sham",
@@ -472,14 +477,14 @@ MUTANTS = (
     ),
     Mutant(
         WOLFE,
-        "return contradicts(self.doubts, self.noise)",
+        "return verdict.kind not in (Kind.OPEN, Kind.NOISE)",
         "return False",
         "no contradiction",
         HOSTILE,
         "",
     ),
     Mutant(
-        PROBLEM,
+        NOISE,
         "ROUNDING = 10.0",
         "ROUNDING = 0.01",
         "values are thought to be exact",
@@ -487,7 +492,7 @@ MUTANTS = (
         "accelerated-rounding",
     ),
     Mutant(
-        PROBLEM,
+        NOISE,
         "return min(ROUNDING * unit, ROUNDING * self.eps * self.magnitude)",
         "return rounding",
         "cancellation leaves no rounding",
@@ -515,7 +520,7 @@ MUTANTS = (
     ),
     Mutant(
         DRIVER,
-        "Status.ROUNDING_LIMIT if state.blind else Status.STEP_NOT_FOUND,",
+        "Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,",
         "Status.ROUNDING_LIMIT,",
         "rounding is always the excuse",
         PIECES,
@@ -531,7 +536,7 @@ MUTANTS = (
     ),
     Mutant(
         LEDGER,
-        "fell = not state.blind and",
+        "fell = not watch.blind and",
         "fell =",
         "unreadable values are progress",
         PIECES,
@@ -539,16 +544,16 @@ MUTANTS = (
     ),
     Mutant(
         LEDGER,
-        "or local.f < best.f - noise",
-        "or local.f < best.f + noise",
+        "or at.f < best.f - noise",
+        "or at.f < best.f + noise",
         "a best point worse by the noise",
         PIECES,
         "best_point",
     ),
     Mutant(
         LEDGER,
-        "(local.f <= best.f + noise and local.norm < best.norm)",
-        "local.norm < best.norm",
+        "(at.f <= best.f + noise and at.norm < best.norm)",
+        "at.norm < best.norm",
         "the best point is the one of the smallest gradient",
         PIECES,
         "best_point",

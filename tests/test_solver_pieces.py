@@ -23,6 +23,7 @@ from stiefel.objectives import Brockett
 
 # All that is not public.
 from stiefel.solvers import METHODS
+from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
 from stiefel.solvers.steihaug import truncated_cg
 from stiefel.solvers.trust_region import hessian_of
@@ -32,7 +33,7 @@ AUTO = METHODS["auto"]
 
 def with_more(problem: Problem, **more: Any) -> Problem:
     """The same problem with a preconditioner or a Hessian."""
-    return Problem(problem.geometry, problem.objective, eps=problem.eps, **more)
+    return Problem(problem.geometry, problem.objective, noise=problem.noise, **more)
 
 
 def follow(solver: Any, problem: Problem, x: Any, count: int) -> list[Any]:
@@ -188,14 +189,22 @@ def test_beta_follows_its_rule_after_inexact_steps(rule, preconditioned):
             problem = with_more(problem, precond=lambda X, G, aux: P * G)
         solver = ConjugateGradient(rule=rule, curvature=0.8)
         for a, b in itertools.pairwise(follow(solver, problem, x, 12)):
-            if b.restarted or b.failure or b.blind:
+            if b.restarted or b.failure or b.watch.blind:
                 continue
             g, g_new = bent(a.x)[1], bent(b.x)[1]
-            beta = beta_by_the_book(rule, g, g_new, P * g, P * g_new, a.D)
-            assert np.allclose(b.D, -P * g_new + beta * a.D, rtol=1e-9, atol=1e-9)
-            cosine = np.vdot(a.D, g_new) / np.linalg.norm(a.D) / np.linalg.norm(g_new)
+            beta = beta_by_the_book(rule, g, g_new, P * g, P * g_new, a.aim.direction)
+            assert np.allclose(
+                b.aim.direction, -P * g_new + beta * a.aim.direction, rtol=1e-9, atol=1e-9
+            )
+            cosine = (
+                np.vdot(a.aim.direction, g_new)
+                / np.linalg.norm(a.aim.direction)
+                / np.linalg.norm(g_new)
+            )
             inexact += abs(cosine) > 0.05
-            bounded += beta == 0.0 or beta == 0.4 * np.vdot(a.D, g) / np.vdot(a.D, a.D)
+            bounded += beta == 0.0 or beta == 0.4 * np.vdot(a.aim.direction, g) / np.vdot(
+                a.aim.direction, a.aim.direction
+            )
             compared += 1
     assert compared >= 40 and inexact >= 20
     assert bounded >= 1 or rule == "dai-yuan"  # the maximum decides somewhere
@@ -209,13 +218,13 @@ def test_beta_on_the_manifold_is_that_of_transported_vectors(rule):
     for a, b in itertools.pairwise(taken):
         if b.restarted:
             continue
-        ray, G = geometry.ray(a.x, a.D), geometry.project(a.x, objective(a.x)[1])
+        ray, G = geometry.ray(a.x, a.aim.direction), geometry.project(a.x, objective(a.x)[1])
         t = b.gamma * geometry.norm(a.x, G) / math.sqrt(ray.squared_norm)
-        d, g = ray.transport(t, a.D), ray.transport(t, G)
+        d, g = ray.transport(t, a.aim.direction), ray.transport(t, G)
         g_new = geometry.project(b.x, objective(b.x)[1])
         pair = lambda V, W, x=b.x: geometry.inner(x, V, W)
         beta = beta_by_the_book(rule, g, g_new, g, g_new, d, pair)
-        assert np.allclose(b.D, beta * d - g_new, rtol=1e-8, atol=1e-8)
+        assert np.allclose(b.aim.direction, beta * d - g_new, rtol=1e-8, atol=1e-8)
         compared += 1
     assert compared >= 10
 
@@ -399,13 +408,12 @@ class Told(NamedTuple):
     """A state as the driver reads it."""
 
     x: Any
-    local: Any
+    at: Any
     gamma: float = 0.0
     k: int = 0
     restarted: bool = False
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
-    noise: float = 0.0
 
 
 class Scripted:
@@ -415,14 +423,14 @@ class Scripted:
         self.story, self.blind = story, blind
 
     def init(self, problem, x):
-        return self._tell(problem.local(x), x, 0)
+        return self._tell(problem.gradient(x), x, 0)
 
     def step(self, problem, s):
-        return self._tell(s.local, s.x, s.k + 1)
+        return self._tell(s.at, s.x, s.k + 1)
 
-    def _tell(self, local, x, t):
+    def _tell(self, at, x, t):
         f, norm = self.story(t)
-        return Told(x, local._replace(f=f, norm=norm), k=t, blind=self.blind)
+        return Told(x, at._replace(f=f, norm=norm), k=t, watch=Watch(blind=self.blind))
 
 
 def told(story, blind=False, **options):
@@ -496,6 +504,6 @@ def test_the_minimum_along_a_line_is_scipys():
     solver = ConjugateGradient(curvature=1e-3)
     problem, x = problem_of(bent, x0, Euclidean())
     first, second = follow(solver, problem, x, 2)
-    line = lambda t: bent(x0 + t * first.D)[0]
+    line = lambda t: bent(x0 + t * first.aim.direction)[0]
     t = optimize.minimize_scalar(line, bounds=(0.0, 1.0), method="bounded").x
-    assert np.allclose(second.x, x0 + t * first.D, atol=1e-3)
+    assert np.allclose(second.x, x0 + t * first.aim.direction, atol=1e-3)

@@ -53,6 +53,21 @@ class Gradient(NamedTuple):
         return math.isfinite(self.f) and math.isfinite(self.norm)
 
 
+class Aim(NamedTuple):
+    """Where a solver looks from a point: for t > 0 the curve descends, its slope is negative."""
+
+    direction: Array  # a cotangent, or a tangent where a metric goes with it
+    slope: float  # of f along the curve, at t = 0
+    curve: Curve  # None in a file
+    metric: Any = None
+
+    def remade(self, manifold: Manifold, x: Point) -> Aim:
+        """The same with its curve made again, which repeats every bit."""
+        if self.metric is None:
+            return self._replace(curve=manifold.ray(x, self.direction))
+        return self._replace(curve=manifold.ray_along(x, self.direction, self.metric))
+
+
 class Curve(Protocol):
     """t ↦ X(t), with X(0) = X; Gram matrices are computed once, when it is made."""
 
@@ -98,15 +113,11 @@ class Curve(Protocol):
 
 
 class Manifold(Protocol):
-    """Where points live; bound to one array library by `bind`.
+    """Where points live; bound to one array library by ``bind(X)``.
 
     A manifold of your own is a class with these functions.  Those from `block` on serve solvers
     with a memory; `stiefel.geometry.blocks.Blocks` provides them for every manifold of arrays.
     """
-
-    def bind(self, X: Point, ranks: Any = None) -> Manifold:
-        """This manifold for points like X, with its array library resolved."""
-        ...
 
     # -- cotangents and tangents
     def project(self, X: Point, G: Array) -> Cotangent:
@@ -190,10 +201,6 @@ class Manifold(Protocol):
 
     def nearest(self, A: Array) -> Point:
         """The point nearest to any array."""
-        ...
-
-    def check_point(self, X: Point, name: str = "X0") -> None:
-        """Raise an error that says what is wrong with X, or return."""
         ...
 
     def dimension(self, X: Point) -> int:

@@ -24,8 +24,7 @@ import numpy as np
 import scipy.sparse
 
 from stiefel.backends.arrays import is_array, library, to_numpy
-from stiefel.solvers.problem import Local
-from stiefel.types import Array
+from stiefel.types import Aim, Array, Gradient, Manifold
 
 from . import archive
 from .history import DTYPE, History
@@ -116,9 +115,9 @@ class Checkpoint:
         except (archive.ArchiveError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise self._refuse(error) from None
 
-    def recognise(self, saved: Saved, local: Local, scale: float, noise: float) -> None:
+    def recognise(self, saved: Saved, at: Gradient, scale: float, noise: float) -> None:
         """Refuse to go on with another function: f and ‖∇f‖ at x0 must be the saved ones."""
-        f, norm = local.f / scale, local.norm / scale
+        f, norm = at.f / scale, at.norm / scale
         f0, norm0 = (saved.counters[name] / saved.scale for name in ("initial_f", "initial_norm"))
         if abs(f - f0) > AGREEMENT * max(abs(f0), norm0) + 10.0 * noise or abs(
             norm - norm0
@@ -241,7 +240,7 @@ def _hash(values: Any) -> str:
 
 
 def _modules(solver: Any) -> list[str]:
-    packages = (__package__ + ".", "stiefel.geometry.")
+    packages = ("stiefel.solvers.", "stiefel.runs.", "stiefel.geometry.", "stiefel.types")
     own = [name for name in sys.modules if name.startswith(packages)]
     return [*own, type(solver).__module__]
 
@@ -268,14 +267,16 @@ def _map_records(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _without_rays(state: Any) -> Any:
-    return _map_records(state, lambda r: r._replace(ray=None) if isinstance(r, Local) else r)
+    def drop(record: Any) -> Any:
+        curve: Any = None  # made again by `_with_rays`
+        return record._replace(curve=curve) if isinstance(record, Aim) else record
+
+    return _map_records(state, drop)
 
 
-def _with_rays(state: Any, geometry: Any) -> Any:
+def _with_rays(state: Any, geometry: Manifold) -> Any:
     def rebuild(record: Any) -> Any:
-        local = getattr(record, "local", None)
-        if not isinstance(local, Local):
-            return record
-        return record._replace(local=local.with_ray(geometry, record.x))
+        aim = getattr(record, "aim", None)
+        return record._replace(aim=aim.remade(geometry, record.x)) if aim else record
 
     return _map_records(state, rebuild)
