@@ -30,6 +30,7 @@ LONG_STEPS = "test_two_sided.py"
 BUDGETS = "test_budgets.py"
 RATES = "test_rates.py"
 HOSTILE = "test_trust_hostile.py"
+ROUNDING = "test_trust_rounding.py"
 PAIRS_KEPT = "test_secant.py"
 TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 
@@ -496,8 +497,8 @@ MUTANTS = (
         "return min(ROUNDING * unit, ROUNDING * self.eps * self.magnitude)",
         "return rounding",
         "cancellation leaves no rounding",
-        RATES,
-        "accelerated-rounding",
+        ROUNDING,
+        "large_terms_cancelled",
     ),
     Mutant(
         DRIVER,

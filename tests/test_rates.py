@@ -75,6 +75,7 @@ RATES = [
     ("accelerated-gradient-restart", "noise", 920, 56),
     ("gradient-descent", "rounding", 2800, 56),
     ("trust-region", "rounding", 200, 58),
+    ("trust-region", "noise", 200, 58),
 ]
 
 
