@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 Array = Any  # of NumPy, PyTorch, JAX or another library that follows the array API
 Point = Any  # an array, or a tuple of arrays with a manifold for each
@@ -53,13 +53,22 @@ class Gradient(NamedTuple):
         return math.isfinite(self.f) and math.isfinite(self.norm)
 
 
+class Metric(NamedTuple):
+    """How φ raises an index; see `stiefel.geometry.metric`."""
+
+    D: Array | None = None  # None for the identity
+    omega: float = 2.0
+    horizontal: bool = False
+    scale: float = 1.0  # of this leaf among the leaves of a tree
+
+
 class Aim(NamedTuple):
     """Where a solver looks from a point: for t > 0 the curve descends, its slope is negative."""
 
     direction: Array  # a cotangent, or a tangent where a metric goes with it
     slope: float  # of f along the curve, at t = 0
-    curve: Curve  # None in a file
-    metric: Any = None
+    curve: Annotated[Curve, "rebuilt"]  # not saved, but made again
+    metric: Metric | tuple[Metric, ...] | None = None
 
     def remade(self, manifold: Manifold, x: Point) -> Aim:
         """The same with its curve made again, which repeats every bit."""

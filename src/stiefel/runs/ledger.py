@@ -29,6 +29,7 @@ COUNTERS = (
     "restorations",
     "initial_f",
     "initial_norm",
+    "initial_gradient",
     "best",
     "last_progress",
     "reference_norm",
@@ -86,6 +87,7 @@ class Ledger:
     seconds_before: float = 0.0  # of earlier, interrupted parts of the run
     initial_f: float = math.nan
     initial_norm: float = math.nan
+    initial_gradient: Array = None  # a cotangent; kept for checkpoints only
     best: Best | None = None
     last_progress: int = 0
     reference_norm: float = math.inf  # as of the last progress

@@ -19,9 +19,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stiefel.geometry.metric import CANONICAL, Metric
+from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.ray import Secant, pairs_of
-from stiefel.types import Array, Gradient
+from stiefel.types import Array, Gradient, Metric
 
 from .problem import Problem
 
