@@ -13,11 +13,18 @@ import numpy as np
 import typer
 
 import stiefel
-from stiefel.experiments.records import write_bytes
 from stiefel.objectives import Rayleigh
 
 from .matrices import load_symmetric
-from .output import NOT_CONVERGED, Misuse, console, print_json, print_table, refusals
+from .output import (
+    NOT_CONVERGED,
+    Misuse,
+    console,
+    print_json,
+    print_table,
+    refusals,
+    write_bytes,
+)
 
 Array = Any
 
