@@ -70,7 +70,7 @@ def _table(name: str, found: Sequence[Record]) -> Report:
     rows = tables.means([r for r in found if (run_of(r).n, run_of(r).k) == size])
     notes = [
         "f = Σ α_i ⟨x_i, A x_i⟩ without the printed ½; A = diag(j²/n), α_i = i; tolerance 1e-9.",
-        "Times are CPU seconds of one thread, to be compared within one table only.",
+        "Times are CPU seconds of one thread; compare those that were measured together only.",
         '"auto" is this library\'s default method, L-BFGS with a learned metric; it is not in the '
         "paper.",
     ]
