@@ -30,6 +30,8 @@ def execute(run):
         raise LookupError("nobody is there")
     if run.act == "leave":
         raise SystemExit(3)
+    if run.act == "interrupted":
+        os.kill(os.getpid(), signal.SIGINT)
     if run.act == "hang":
         time.sleep(1000)
     threads = [os.environ["OPENBLAS_NUM_THREADS"], os.environ["OMP_NUM_THREADS"]]

@@ -30,6 +30,10 @@ def spec(runs, **more):
     return Spec("runs", runs, FORMAT, execute, lambda found: report, lambda run: True, **more)
 
 
+def interrupt(ended, done, total):
+    raise KeyboardInterrupt
+
+
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -41,10 +45,10 @@ def alive(pid):
 def test_what_goes_wrong_in_a_process_costs_its_run_and_nothing_else(capfd, monkeypatch):
     monkeypatch.setattr(pool, "GRACE", 4.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    acts = ("work", "die", "work", "raise", "work", "leave", "hang", "work")
+    acts = ("work", "die", "work", "raise", "interrupted", "leave", "hang", "work")
     found = {run.number: answer for run, answer in run_all(execute, [*map(Run, range(8), acts)])}
     assert sorted(found) == list(range(8))
-    good = [found[i] for i, act in enumerate(acts) if act == "work"]
+    good = [found[i] for i, act in enumerate(acts) if act in ("work", "interrupted")]
     assert all(answer["threads"] == ["1", "1"] for answer in good)  # whatever the parent has
     assert found[1] == Lost("its process ended; it said: noise of run 1")
     assert found[3] == Lost("LookupError: nobody is there")
@@ -107,13 +111,18 @@ def test_a_torn_line_and_a_repeated_run_do_not_survive_resuming(tmp_path):
     assert [json.loads(line)["run"]["number"] for line in (zero, one)] == [0, 1]  # canonical order
     later = json.dumps(json.loads(zero) | {"pid": -5})
     path.write_text("\n".join([one, zero, later, one[:30]]))
-    outcome = perform(spec([Run(2, "work")]), Request(tmp_path, resume=True))
+    rest = spec([Run(2, "work"), Run(3, "work")])
+    with pytest.raises(KeyboardInterrupt):  # the line that follows is whole, too
+        perform(rest, Request(tmp_path, resume=True), progress=interrupt)
+    assert [r["run"]["number"] for r in FORMAT.load(path)] == [0, 1, 2]
+    outcome = perform(rest, Request(tmp_path, resume=True))
     assert [r["pid"] for r in outcome.records][:2] == [-5, json.loads(one)["pid"]]
-    assert len(path.read_text().splitlines()) == 3 and outcome.held == 2
+    assert len(path.read_text().splitlines()) == 4 and outcome.held == 3
 
 
 def test_control_c_leaves_a_record_that_can_be_resumed(tmp_path):
     small = ["reproduce", "figure1", "--quick", "--starts", "4", "--largest", "320"]
+    small += ["--descent-largest", "100"]
     process = subprocess.Popen(
         [*COMMAND, *small, "--jobs", "2", "--out", str(tmp_path)], env=environment(),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -127,11 +136,11 @@ def test_control_c_leaves_a_record_that_can_be_resumed(tmp_path):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and "--resume" in said and "Traceback" not in said
     done = FORMAT_OF_THE_PAPER.load(record)
-    assert 3 <= len(done) < 45
+    assert len(done) >= 3
     result = stiefel(*small, "--out", tmp_path, "--resume", "--json")
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)["figure1"]
-    assert answer["executed"] == answer["records"] - len(done)
+    assert answer["executed"] == answer["records"] - len(done) > 0
 
 
 def test_workers_do_not_outlive_a_killed_parent(tmp_path):

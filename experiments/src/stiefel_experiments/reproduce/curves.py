@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import linregress
 
 from stiefel_experiments.records import Record
 from stiefel_experiments.rendering import new_axes
@@ -87,8 +86,9 @@ def fit_line(points: Sequence[Point]) -> Fit | None:
     if len(points) < 3:
         return None
     x = np.log([p.condition_number for p in points])
-    line = linregress(x, [p.mean_log_iterations for p in points])
-    return Fit(float(line.slope), float(line.stderr), float(line.intercept))
+    y = [p.mean_log_iterations for p in points]
+    (slope, intercept), covariance = np.polyfit(x, y, 1, cov=True)
+    return Fit(float(slope), float(covariance[0, 0] ** 0.5), float(intercept))
 
 
 def ratio_range(fast: Curve, slow: Curve) -> tuple[float, float] | None:
