@@ -31,10 +31,10 @@ import scipy.sparse
 import stiefel
 from stiefel.cli import matrices
 from stiefel.cli.output import Misuse
-from stiefel.interop import archive
 from stiefel.objectives import Brockett
+from stiefel.runs import archive
+from stiefel.runs.checkpoint import CheckpointError, open_checkpoint
 from stiefel.solvers import METHODS
-from stiefel.solvers.checkpoint import CheckpointError, open_checkpoint
 from stiefel_experiments.bench.runs import FORMAT as BENCHMARKED
 from stiefel_experiments.records import Format, RecordError
 from stiefel_experiments.reproduce.runs import FORMAT as REPRODUCED

@@ -14,6 +14,7 @@ import typer
 
 import stiefel
 from stiefel.objectives import Rayleigh
+from stiefel.types import Array
 
 from .matrices import load_symmetric
 from .output import (
@@ -25,8 +26,6 @@ from .output import (
     refusals,
     write_bytes,
 )
-
-Array = Any
 
 
 class Which(StrEnum):
