@@ -151,7 +151,7 @@ def test_a_limit_and_an_error_are_results(monkeypatch):
 def test_plan_covers_every_method_and_says_what_it_leaves_out(monkeypatch):
     runs, _ = plan(Extent(starts=2))
     assert {run.solver for run in runs} >= set(solvers.METHODS)
-    assert set(solvers.METHODS) == set(METHODS) - {"accelerated-lean"}
+    assert set(solvers.METHODS) == set(METHODS)
     assert [run.start for run in runs] == sorted(run.start for run in runs)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     runs, left_out = plan(Extent(solvers=["pymanopt-cg-hs"]))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from stiefel.runs.files import write_whole
 
 SUCCESS, NOT_CONVERGED, MISUSE = 0, 1, 2
 INTERRUPTED = 130
@@ -104,20 +104,4 @@ def _drawn(title: str, lines: Sequence[Sequence[str]], widths: Sequence[int]) ->
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that at every moment there is the old one or the new one, whole."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    write_whole(path, lambda file: file.write(data))
