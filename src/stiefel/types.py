@@ -47,6 +47,7 @@ class Gradient(NamedTuple):
     norm: float  # ‖G‖_g*
     aux: Any = None  # what the user's function returned for the preconditioner
     turn: Any = None  # XᴴG, where the manifold has it
+    level: Any = None  # herm(XᴴE) of the Euclidean gradient E = G + X level, likewise
 
     @property
     def finite(self) -> bool:

@@ -156,7 +156,7 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
 # -- stiefel -----------------------------------------------------------------------------------
 
 
-def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array]:
+def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array, Array]:
     m = _adjoint(X).dot(E) if k.plain else k.pairing(X, E)
     other = _adjoint(m)
     normal, turn = m + other, m - other
@@ -164,9 +164,9 @@ def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array]:
     turn *= 0.5
     if k.plain:
         G = add_product(np.array(E, order="C"), -1.0, X, normal)
-        return G, np.vdot(G, G).real + np.vdot(turn, turn).real, turn
+        return G, np.vdot(G, G).real + np.vdot(turn, turn).real, turn, normal
     G = k.subtract(k.sharpen(E), X, normal)
-    return G, k.dot(G, G) + k.squared_frobenius(turn), turn
+    return G, k.dot(G, G) + k.squared_frobenius(turn), turn, normal
 
 
 # -- what they share ---------------------------------------------------------------------------

@@ -32,8 +32,10 @@ class Grassmann(Stiefel):
         return _project(self._k(X), X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
-        G, square, turn = _gradient(self._k(X), X, E)
-        return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
+        G, square, turn, level = _gradient(self._k(X), X, E)
+        if X.shape[-1] == 1:
+            return Lowered(G, float(square))
+        return Lowered(G, float(square), turn, level)
 
     def project_direction(self, X: Array, W: Array) -> Array:
         return _project_direction(self._k(X), X, W)
@@ -104,10 +106,10 @@ def _project(k: Kernels, X: Array, G: Array) -> Array:
 
 
 @kernel
-def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array]:
+def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array, Array]:
     m = k.pairing(X, E)
     G = k.subtract(k.sharpen(E), X, m)
-    return G, k.dot(G, G), 0.0 * m
+    return G, k.dot(G, G), 0.0 * m, k.hermitian(m)
 
 
 @kernel

@@ -76,8 +76,9 @@ class Product:
         return self._map("project", X, G)
 
     def gradient(self, X: Leaves, E: Leaves) -> Lowered:
-        G, squares, turns = zip(*self._map("gradient", X, E), strict=True)
-        return Lowered(G, math.fsum(squares), turns)
+        lowered = (Lowered(*leaf) for leaf in self._map("gradient", X, E))
+        G, squares, turns, levels = zip(*lowered, strict=True)
+        return Lowered(G, math.fsum(squares), turns, levels)
 
     def project_direction(self, X: Leaves, W: Leaves) -> Leaves:
         return self._map("project_direction", X, W)

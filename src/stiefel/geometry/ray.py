@@ -39,6 +39,7 @@ class Lowered(NamedTuple):
     G: Array
     square: float  # ‖G‖²_g*
     turn: Any = None  # XᴴG, where it came for free
+    level: Any = None  # herm(XᴴE) of the Euclidean gradient E = G + X level, likewise
 
 
 class Curvature(NamedTuple):

@@ -85,8 +85,10 @@ class Stiefel(Blocks, Learning):
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
         k = self._k(X)
         lower = fused.lower_gradient if k.fuses(X) else lower_gradient
-        G, square, turn = lower(k, X, E)
-        return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
+        G, square, turn, level = lower(k, X, E)
+        if X.shape[-1] == 1:
+            return Lowered(G, float(square))
+        return Lowered(G, float(square), turn, level)
 
     def project_direction(self, X: Array, W: Array) -> Array:
         """The cotangent nearest to an n×k direction W of the space of points; 4nk²."""
@@ -246,11 +248,12 @@ def _project(k: Kernels, X: Array, G: Array) -> Array:
 
 
 @kernel
-def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array]:
-    """G, ‖G‖²_g* and XᴴG = skew(XᴴE), which has no more rounding than G itself."""
+def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array, Array]:
+    """G, ‖G‖²_g*, XᴴG = skew(XᴴE), which has no more rounding than G itself, and herm(XᴴE)."""
     m = k.pairing(X, E)
-    G, turn = k.subtract(k.sharpen(E), X, k.hermitian(m)), k.skew(m)
-    return G, k.dot(G, G) + k.squared_frobenius(turn), turn
+    level, turn = k.hermitian(m), k.skew(m)
+    G = k.subtract(k.sharpen(E), X, level)
+    return G, k.dot(G, G) + k.squared_frobenius(turn), turn, level
 
 
 @kernel

@@ -35,6 +35,8 @@ from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .noise import Watch
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Problem
+from .row_model import OFF, RowModel, Rows
+from .row_model import Step as RowStep
 from .secant_search import SecantSearch, Step
 
 LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
@@ -51,6 +53,7 @@ class State(NamedTuple):
     k: int = 0  # pairs in use
     restarted: bool = False
     watch: Watch = Watch()
+    rows: Rows = OFF
     failure: Status | None = None
 
 
@@ -71,6 +74,7 @@ class LBFGS:
 
     memory: int = 10
     metric: LearnedMetric | None = None
+    rows: RowModel | None = None
     sufficient_decrease: float = 1e-4
     curvature: float = 0.9
     initial_length: float = 0.01
@@ -106,9 +110,19 @@ class LBFGS:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
         pairs, gamma = s.pairs, s.gamma
+        rows = s.rows
+        if self.rows is not None:
+            rows = self.rows.observe(s.rows, RowStep(s.x, s.at, x, at))
         learned, kept = still_invariant(geometry, x, at, s.learned)
         if not kept:
             pairs = pairs.forgotten()
+        if rows.on or s.rows.on:
+            pairs = pairs.forgotten()
+            if taken.sy > 0:
+                square = squared_change(problem, x, pair, learned, at.aux)
+                gamma = taken.sy / square if square > 0 else gamma
+            new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
+            return new._replace(watch=taken.watch)
         if self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
@@ -117,7 +131,7 @@ class LBFGS:
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
-        new = self._aimed(problem, x, at, pairs, learned, gamma)
+        new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
         return new._replace(pairs=new.pairs.spent(), watch=taken.watch)
 
     def _aimed(
@@ -128,6 +142,7 @@ class LBFGS:
         pairs: Pairs,
         learned: tuple[Learned, ...],
         gamma: float,
+        rows: Rows = OFF,
     ) -> State:
         """The state at x with its search direction; memory that does not descend is forgotten."""
         geometry, forgot = problem.geometry, False
@@ -135,7 +150,11 @@ class LBFGS:
         if at.norm == 0 or not at.finite:
             return State(x, bare, Aim(at.G, 0.0, geometry.ray(x, at.G)), pairs, learned, gamma)
         metric = metric_of(geometry, learned)
-        T = self._direction(problem, x, at, pairs, learned, gamma)
+        if rows.on:
+            assert self.rows is not None
+            T = self.rows.direction(rows, x, at, learned[0].metric.horizontal)
+        else:
+            T = self._direction(problem, x, at, pairs, learned, gamma)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if pairs.held and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, forgot = pairs.forgotten(), True
@@ -145,7 +164,7 @@ class LBFGS:
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         aim = Aim(T, slope, curve, metric)
-        return State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot)
+        return State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot, rows=rows)
 
     def _direction(
         self,

@@ -27,8 +27,9 @@ class Problem:
 
     def gradient(self, Y: Point, value: float | None = None) -> Gradient:
         """Value and gradient at Y; ``value`` is f(Y) where it is held already."""
-        f, (G, square, turn), aux = self.objective.projected(self.geometry.gradient, Y, value)
-        return Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan, aux, turn)
+        f, lowered, aux = self.objective.projected(self.geometry.gradient, Y, value)
+        G, square, *small = lowered
+        return Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan, aux, *small)
 
     def steepest(self, Y: Point, at: Gradient) -> tuple[Cotangent, float]:
         """W and ⟨G, W⟩: the gradient G, preconditioned where that descends."""
