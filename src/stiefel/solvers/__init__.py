@@ -7,11 +7,12 @@ from .conjugate_gradient import ConjugateGradient
 from .gradient_descent import GradientDescent
 from .lbfgs import LBFGS
 from .learned_metric import LearnedMetric
+from .row_model import RowModel
 from .trust_region import TrustRegion
 
 METHODS: dict[str, Any] = {
     # With a learned metric five pairs need as few evaluations as ten, and less time.
-    "auto": LBFGS(memory=5, metric=LearnedMetric()),
+    "auto": LBFGS(memory=5, metric=LearnedMetric(), rows=RowModel()),
     "accelerated": AcceleratedGradient(),
     "accelerated-gradient-restart": AcceleratedGradient(restart="gradient"),
     "gradient-descent": GradientDescent(),
@@ -27,5 +28,6 @@ __all__ = [
     "ConjugateGradient",
     "GradientDescent",
     "LearnedMetric",
+    "RowModel",
     "TrustRegion",
 ]

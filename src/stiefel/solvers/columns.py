@@ -28,6 +28,7 @@ WORST = 1e3  # condition number of D; beyond it the answer is noise
 def symmetrising(K: Small, size: int) -> Small | None:
     """D, of determinant one, from the blocks K_jl in one matrix; None where there is none."""
     D: Small | None = np.eye(size)
+    K = K / np.abs(K).max()
     for _ in range(ROUNDS):
         assert D is not None
         D = _refined(K, D)

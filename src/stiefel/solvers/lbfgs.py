@@ -36,7 +36,7 @@ from .noise import Watch
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Problem
 from .row_model import OFF, RowModel, Rows
-from .row_model import Step as RowStep
+from .row_model import Step as Walked
 from .secant_search import SecantSearch, Step
 
 LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
@@ -66,6 +66,7 @@ class LBFGS:
     memory : number m of pairs kept; points of more than four million entries keep none, and use
         the newest pair only.
     metric : how the initial Hessian is learned; None for the canonical metric.
+    rows : how the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     sufficient_decrease, curvature : c₁ and c₂ of the line search.
     initial_length : length of the first step, for a column.
     longest : no step moves a matrix further than this.
@@ -94,7 +95,11 @@ class LBFGS:
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
         pairs = NOTHING if large else no_pairs(geometry, x, self.memory)
-        return self._aimed(problem, x, at, pairs, learned, 0.0)
+        rows = OFF
+        if self.rows is not None:
+            fit = not large and problem.precond is None
+            rows = self.rows.init(geometry, x, at) if fit else self.rows.given_up
+        return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     def step(self, problem: Problem, s: State) -> State:
         taken = self._search(problem, s.at, s.aim, s.watch)
@@ -110,19 +115,15 @@ class LBFGS:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
         pairs, gamma = s.pairs, s.gamma
-        rows = s.rows
-        if self.rows is not None:
-            rows = self.rows.observe(s.rows, RowStep(s.x, s.at, x, at))
         learned, kept = still_invariant(geometry, x, at, s.learned)
         if not kept:
             pairs = pairs.forgotten()
-        if rows.on or s.rows.on:
-            pairs = pairs.forgotten()
-            if taken.sy > 0:
-                square = squared_change(problem, x, pair, learned, at.aux)
-                gamma = taken.sy / square if square > 0 else gamma
-            new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
+        rows = s.rows if self.rows is None else self.rows.observe(s.rows, Walked(s.x, s.at, x, at))
+        if rows.on:  # its steps are no sample of curvature: nothing else learns from them
+            new = self._aimed(problem, x, at, NOTHING, learned, gamma, rows)
             return new._replace(watch=taken.watch)
+        if s.rows.on:
+            pairs = no_pairs(geometry, x, self.memory)
         if self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
@@ -150,11 +151,14 @@ class LBFGS:
         if at.norm == 0 or not at.finite:
             return State(x, bare, Aim(at.G, 0.0, geometry.ray(x, at.G)), pairs, learned, gamma)
         metric = metric_of(geometry, learned)
-        if rows.on:
-            assert self.rows is not None
+        if rows.on and self.rows is not None:
             T = self.rows.direction(rows, x, at, learned[0].metric.horizontal)
-        else:
-            T = self._direction(problem, x, at, pairs, learned, gamma)
+            slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+            if slope < -LEAST_COSINE * at.norm * curve.length:
+                aim = Aim(T, slope, curve, metric)
+                return State(x, bare, aim, pairs, learned, gamma, rows=rows)
+            rows, pairs, forgot = self.rows.given_up, no_pairs(geometry, x, self.memory), True
+        T = self._direction(problem, x, at, pairs, learned, gamma)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if pairs.held and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, forgot = pairs.forgotten(), True
@@ -189,10 +193,12 @@ class LBFGS:
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
-        if s.k == 0:
+        if s.k == 0 and not s.rows.on:
             limit = s.watch.blind or abs(s.aim.slope) <= problem.noise.worst(s.at.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)
-        pairs = s.pairs.forgotten()
-        new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma)
+        pairs, rows = s.pairs.forgotten(), s.rows
+        if rows.on and self.rows is not None:
+            pairs, rows = no_pairs(problem.geometry, s.x, self.memory), self.rows.given_up
+        new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma, rows)
         return new._replace(restarted=True, watch=s.watch)

@@ -5,9 +5,9 @@ Each step S = X⁺ − X shows k secants of one symmetric n×n operator A,
     A S = Y D,    Y = ∇f(X⁺) − ∇f(X),    D = M⁻¹,
 
 exact for a step of any length where f is quadratic.  If also ∇f(X) = A X M, then AX = ∇f(X) D, and
-what is known of A is Z = A U on the space of U, which is kept orthogonal to X:
+what is known of A is Z = A U on a space of vectors that is kept orthogonal to X:
 
-    U ← U − X(XᵀU),    Z ← Z − AX(XᵀU).
+    U° = U − X(XᵀU),    Z° = Z − AX(XᵀU).
 
 The Hessian takes a normal part V to A V M − V C, C = herm(Xᵀ∇f).  With D½CD½ = Q c Qᵀ and
 V = v QᵀD½ this is A v − v c, one shifted operator for each column.  With Ritz pairs (θ, U) of A and
@@ -15,11 +15,16 @@ e = 1/(θ − c_i), γ_i = 1/(σ − c_i), the inverse of column i is the block 
 
     H_i = (I − U e (Z − Uc_i)ᵀ) γ_i (I − (Z − Uc_i) e Uᵀ) + U e Uᵀ,
 
-positive definite for θ, σ > c.  σ is such that ⟨y, H₀y⟩ = ⟨s, y⟩ for the newest step.  A rotation
+positive definite for θ, σ > c: Ritz vectors below the largest c are forgotten.  σ is such that
+⟨y, H₀y⟩ = ⟨s, y⟩ for the newest step.  A rotation
 X → X exp Ω has curvature −(Λ_i − Λ_j)(μ_i − μ_j) in Ω_ij, in the eigenbasis of M = diag(μ) with
 Λ = XᵀAX.
 
 The memory is thick: when it is full, the lowest Ritz vectors and the newest block stay.
+
+Tall work: U and Z stay as they are until the memory is full, and U°, Z° exist in Gram matrices
+only; these are carried from X to X⁺ by the products of U and Z with the new block, 8npk.  The
+direction takes 8npk, and a memory that is full is made smaller for 4npq.
 """
 
 from __future__ import annotations
@@ -30,27 +35,58 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.backends.numpy import add_product
 from stiefel.types import Array, Gradient
 
 from .columns import asymmetry, symmetrising
+from .parameters import check_integer, check_open_interval
 
 Small = np.ndarray[Any, Any]
 
+EPS = float(np.finfo(np.float64).eps)
+PAIRS = 3  # from which D is learned
+HOMOGENEOUS = 100.0  # gates that the asymmetry of ∇f D as A X may have
+DEPENDENT = 1e-6  # eigenvalues of a Gram matrix below this, relative to the largest, are dropped
+NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
+SOFTEST = 1e-4  # curvature of a rotation, relative to the largest
+MANY, MANY_OF = 10, 0.1  # resets that are too many: so many, and this part of the steps
+
+
+class Grams(NamedTuple):
+    """Inner products of p vectors U and their images Z with each other, with X and with AX."""
+
+    UU: Array
+    UZ: Array  # not quite symmetric: the images have errors
+    ZZ: Array
+    XU: Array  # p×k, and so are the others
+    XZ: Array
+    AXU: Array
+    AXZ: Array
+
+    def deflated(self, L: Small, LL: Small) -> Grams:
+        """Those of U° and Z°, with L = XᵀAX and LL = (AX)ᵀAX."""
+        UU, UZ, ZZ, M, XZ, AXU, AXZ = self
+        Z, AU, AZ = XZ - M.dot(L.T), AXU - M.dot(L), AXZ - M.dot(LL)
+        UZ = UZ - AXU.dot(M.T) - M.dot(Z.T)
+        ZZ = ZZ - AXZ.dot(M.T) - M.dot(AZ.T)
+        return Grams(UU - M.dot(M.T), UZ, ZZ, 0.0 * M, Z, AU, AZ)
+
 
 class Rows(NamedTuple):
-    """What is known about A.  Vectors are the rows of U and Z; Z is Y while D is not known."""
+    """What is known about A; the vectors are the rows of V.  While D is not known, Z is Y."""
 
-    U: Array = None
-    Z: Array = None
-    UU: Array = None  # Gram matrices of the rows
-    UZ: Array = None
-    ZZ: Array = None
+    V: Array = None  # (2, p, n): U and Z
+    AX: Array = None
     D: Array = None  # of determinant one
-    T: Array = None  # the Ritz vectors are the rows of TᵀU …
+    UZ: Array = None  # while D is not known
+    grams: Grams | None = None  # of U and Z
+    now: Grams | None = None  # of U° and Z°
+    T: Array = None  # the Ritz vectors are TᵀU° …
     theta: Array = None  # … and these their values
     on: bool = False
     looks: int = 0  # steps looked at while D was not known
-    resets: int = 0
+    uses: int = 0  # steps since it is known
+    resets: int = 0  # times that all but the newest block was forgotten
 
 
 OFF = Rows()
@@ -65,197 +101,202 @@ class Step(NamedTuple):
     at: Gradient
 
 
+class Columns(NamedTuple):
+    """The columns in which the Hessian is one shifted operator each: q ↦ q W, V = v Wᵀ."""
+
+    c: Small  # the shifts, rising
+    W: Small  # D½Q
+    F: Small  # D^{-½}Q, for tangents
+    values: Small  # of D …
+    vectors: Small  # … and its eigenvectors
+
+    @classmethod
+    def of(cls, D: Small, level: Small) -> Columns:
+        values, vectors = np.linalg.eigh(D)
+        root = (vectors * np.sqrt(values)).dot(vectors.T)
+        c, Q = np.linalg.eigh(root.dot(level).dot(root))
+        inverse = (vectors / np.sqrt(values)).dot(vectors.T)
+        return cls(c, root.dot(Q), inverse.dot(Q), values, vectors)
+
+
 @dataclass(frozen=True)
 class RowModel:
     """When the operator is recognised, and how much of it is kept.
 
     Parameters
     ----------
-    blocks : the memory, in blocks of k vectors.
+    blocks : the memory, in blocks of k vectors and as many images.
     ritz : how many of them are lowest Ritz vectors once the memory is full.
     gate : the asymmetry up to which a pair is explained.
     looks : steps after which the search for the structure is given up.
+    decay : the asymmetry at which the memory is forgotten.
+    widest : up to so many columns D is looked for; D = I is tried for more.
     """
 
-    blocks: int = 4
+    blocks: int = 5
     ritz: int = 2
     gate: float = 1e-6
-    looks: int = 60
-    pairs: int = 3
+    looks: int = 10
     decay: float = 0.1
-    rank: float = 1e-6
-    skewness: float = 0.3
-    rotation_floor: float = 1e-4
+    widest: int = 30
+
+    def __post_init__(self) -> None:
+        check_integer(self, "ritz", 1)
+        check_integer(self, "blocks", self.ritz + 2)
+        check_integer(self, "looks", 2)
+        check_integer(self, "widest", 1)
+        check_open_interval(self, "gate", 0.0, 1.0)
+        check_open_interval(self, "decay", 0.0, 1.0)
+
+    @property
+    def given_up(self) -> Rows:
+        """Off for the rest of the run."""
+        return Rows(looks=self.looks)
+
+    def init(self, geometry: Any, X: Array, at: Gradient) -> Rows:
+        """Nothing known yet; given up at once where points are not real NumPy matrices."""
+        kernels = getattr(geometry, "kernels", None)
+        matrix = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype == np.float64
+        if kernels is None or not (kernels.plain and matrix and at.level is not None):
+            return self.given_up
+        return OFF if 2 * X.shape[1] <= X.shape[0] else self.given_up
 
     def observe(self, rows: Rows, step: Step) -> Rows:
         """What is known after one more step."""
         if rows.on:
             return self._grown(rows, step)
-        if rows.looks >= self.looks:
-            return rows
-        return self._look(rows, step)
+        return self._look(rows, step) if rows.looks < self.looks else rows
 
     # -- before D is known -----------------------------------------------------------------
 
     def _look(self, rows: Rows, step: Step) -> Rows:
-        S, Y, error = _differences(step)
-        k = S.shape[0]
-        if rows.U is not None:
-            kept = slice(-(self.pairs - 1) * k, None)
-            U, Z = np.concatenate((rows.U[kept], S)), np.concatenate((rows.Z[kept], Y))
-            UZ = rows.UZ[kept, kept]
-        else:
-            U, Z, UZ = S, Y, np.zeros((0, 0))
-        UZ = _bordered(UZ, U[:-k].dot(Y.T), S.dot(Z[:-k].T), S.dot(Y.T))
+        """One more pair; on if the D of before explains it, otherwise a new D.  14nk² + O(k⁶)."""
         looks = rows.looks + 1
-        gate = self.gate + 100.0 * error
-        if rows.D is not None and self._explained(rows.D, U, UZ, gate):
-            return self._switched_on(rows._replace(looks=looks), step)
-        D = symmetrising(UZ, k) if looks > 1 else None
-        return Rows(U, Z, UZ=UZ, D=D, looks=looks)
+        pair = _differences(step)
+        if pair is None or looks == self.looks:
+            return rows._replace(looks=looks) if looks < self.looks else self.given_up
+        S, Y, error = pair
+        if rows.D is not None and self._explains(rows.D, step, S, Y, self.gate + 100.0 * error):
+            return self._switched_on(rows.D, S, Y, step)
+        V, UZ = _one_more(rows, S, Y)
+        k = S.shape[1]
+        D = None
+        if len(UZ) > k:
+            D = symmetrising(UZ, k) if k <= self.widest else np.eye(k)
+        return Rows(V, UZ=UZ, D=D, looks=looks)
 
-    def _explained(self, D: Small, U: Small, UZ: Small, gate: float) -> bool:
-        """Whether the D of before makes the newest pair symmetric, which was not used for it."""
-        k = len(D)
-        newest = UZ[-k:, -k:].dot(D)
-        return asymmetry(newest, _squares(U[-k:])) <= gate
+    def _explains(self, D: Small, step: Step, S: Small, Y: Small, gate: float) -> bool:
+        """Whether D makes the newest pair symmetric, which was not used for it, and X too."""
+        Z, squares = Y.dot(D), np.einsum("ij,ij->j", S, S)
+        if asymmetry(S.T.dot(Z), squares) > gate:
+            return False
+        AX = _image(step.X, step.at, D)
+        K = np.concatenate((step.X, S), axis=1).T.dot(np.concatenate((AX, Z), axis=1))
+        return asymmetry(K, np.concatenate((np.ones(len(D)), squares))) <= HOMOGENEOUS * gate
 
-    def _switched_on(self, rows: Rows, step: Step) -> Rows:
-        k = len(rows.D)
-        first = Rows(np.empty((0, step.X.shape[0])), np.empty((0, step.X.shape[0])),
-            np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), rows.D, np.zeros((0, 0)),
-            np.zeros(0), True, rows.looks)
-        return self._grown(first, step)
+    def _switched_on(self, D: Small, S: Small, Y: Small, step: Step) -> Rows:
+        """With the newest pair as the whole memory."""
+        AX = _image(step.X, step.at, D)
+        V = np.stack((S.T, Y.dot(D).T))
+        M = V[0].dot(step.X)
+        V[0] -= M.dot(step.X.T)
+        V[1] -= M.dot(AX.T)
+        V /= math.sqrt(np.vdot(V[0], V[0]))
+        return self._prepared(Rows(V, AX, D, on=True, looks=self.looks), step)
 
     # -- while it is known -----------------------------------------------------------------
 
     def _grown(self, rows: Rows, step: Step) -> Rows:
-        S, Y, error = _differences(step)
-        k = S.shape[0]
-        Zs = rows.D.dot(Y)
-        X, E = step.X, _euclidean(step.X, step.at)
-        AX = rows.D.dot(E.T)
-        if len(rows.U) + k > self.blocks * k:
-            rows = self._compressed(rows, k)
-        S, Zs = _deflated(S, Zs, X, AX)
-        U, Z, UU, UZ, ZZ = rows[:5]
-        M = U.dot(X)
-        XZ = AX.dot(U.T)
-        U, Z = U - M.dot(X.T), Z - M.dot(AX)
-        UU, UZ, ZZ = U.dot(U.T), U.dot(Z.T), Z.dot(Z.T)
-        U1, Z1 = np.concatenate((U, S)), np.concatenate((Z, Zs))
-        UU = U1.dot(U1.T)
-        UZ = U1.dot(Z1.T)
-        ZZ = Z1.dot(Z1.T)
-        if asymmetry(UZ, np.diagonal(UU)) > self.decay:
-            if asymmetry(UZ[-k:, -k:], np.diagonal(UU)[-k:]) > self.decay:
-                return Rows(looks=self.looks)
-            U1, Z1, UU, UZ, ZZ = S, Zs, UU[-k:, -k:], UZ[-k:, -k:], ZZ[-k:, -k:]
-            rows = rows._replace(resets=rows.resets + 1)
-        T, theta = self._ritz(UU, UZ)
-        return rows._replace(U=U1, Z=Z1, UU=UU, UZ=UZ, ZZ=ZZ, T=T, theta=theta)
+        """With the block of one more step."""
+        X0, _, X, at = step
+        AX, k = _image(X, at, rows.D), X.shape[1]
+        rows = rows._replace(uses=rows.uses + 1)
+        block = _new_block(X0, rows.AX, X, AX)
+        if block is None:
+            return self._prepared(rows._replace(AX=AX), step)
+        if rows.V.shape[1] + k > self.blocks * k:
+            rows = self._compressed(rows, X0)
+        new, cross = block.SZ, _flat(rows.V).dot(block.SZ)
+        p, grams = rows.V.shape[1], _carried(rows.grams, cross, block, X, AX)
+        V = np.empty((2, p + k, X.shape[0]))
+        V[:, :p], V[0, p:], V[1, p:] = rows.V, new[:, :k].T, new[:, k:].T
+        grown, squares = rows._replace(V=V, AX=AX, grams=grams), np.diagonal(grams.UU)
+        if asymmetry(grams.UZ, squares) <= self.decay:
+            return self._with_ritz(grown, at)
+        alone = asymmetry(grams.UZ[p:, p:], squares[p:])
+        if alone > self.decay or rows.resets > MANY + MANY_OF * rows.uses:
+            return self.given_up
+        newest = np.ascontiguousarray(V[:, p:])
+        return self._prepared(grown._replace(V=newest, resets=rows.resets + 1), step)
 
-    def _ritz(self, UU: Small, UZ: Small) -> tuple[Small, Small]:
-        scale = 1.0 / np.sqrt(np.diagonal(UU))
-        values, vectors = np.linalg.eigh(UU * scale * scale[:, None])
-        keep = values > self.rank * values[-1]
-        T = scale[:, None] * vectors[:, keep] / np.sqrt(values[keep])
-        K = T.T.dot(UZ).dot(T)
-        theta, W = np.linalg.eigh(0.5 * (K + K.T))
-        return T.dot(W), theta
+    def _prepared(self, rows: Rows, step: Step) -> Rows:
+        """With all Gram matrices anew."""
+        return self._with_ritz(rows._replace(grams=_grams(rows.V, step.X, rows.AX)), step.at)
 
-    def _compressed(self, rows: Rows, k: int) -> Rows:
-        low = min(self.ritz * k, len(rows.theta))
-        newest = rows.T.T.dot(rows.UU[:, -k:])
-        basis = np.concatenate((np.eye(len(rows.theta), low), newest), axis=1)
-        Q, R = np.linalg.qr(basis)
-        C = rows.T.dot(Q)
-        return rows._replace(U=C.T.dot(rows.U), Z=C.T.dot(rows.Z), UU=C.T@rows.UU@C, UZ=C.T@rows.UZ@C, ZZ=C.T@rows.ZZ@C)
+    def _with_ritz(self, rows: Rows, at: Gradient) -> Rows:
+        """With the Ritz vectors of A on X⊥ whose values are above all shifts."""
+        assert rows.grams is not None
+        now = rows.grams.deflated((at.level + at.turn).dot(rows.D), rows.AX.T.dot(rows.AX))
+        T, theta = _ritz(now.UU, now.UZ)
+        keep = theta > Columns.of(rows.D, at.level).c[-1]
+        return rows._replace(now=now, T=np.ascontiguousarray(T[:, keep]), theta=theta[keep])
+
+    def _compressed(self, rows: Rows, X: Array) -> Rows:
+        """The lowest Ritz vectors and the newest block, orthonormal, and orthogonal to X."""
+        assert rows.grams is not None and rows.now is not None
+        k, held = X.shape[1], len(rows.theta)
+        lowest = np.eye(held, min(self.ritz * k, held))
+        newest = rows.T.T.dot(rows.now.UU[:, -k:])
+        C = rows.T.dot(np.linalg.qr(np.concatenate((lowest, newest), axis=1))[0])
+        V = np.empty((2, C.shape[1], X.shape[0]))
+        M = np.ascontiguousarray(C.T.dot(rows.grams.XU))
+        for part, old, W in zip(V, rows.V, (X, rows.AX), strict=True):
+            np.dot(C.T, old, out=part)
+            add_product(part, -1.0, M, W.T)
+        return rows._replace(V=V, grams=_grams(V, X, rows.AX))
 
     # -- the direction ---------------------------------------------------------------------
 
     def direction(self, rows: Rows, X: Array, at: Gradient, horizontal: bool) -> Array:
         """−H∇f, a tangent."""
-        values, vectors = np.linalg.eigh(rows.D)
-        root = (vectors * np.sqrt(values)).dot(vectors.T)
-        inverse = (vectors / np.sqrt(values)).dot(vectors.T)
-        c, Q = np.linalg.eigh(root.dot(at.level).dot(root))
-        W, F = root.dot(Q), inverse.dot(Q)
-        q = (at.G - X.dot(at.turn)).dot(W)
-        theta, T = self._usable(rows, c)
-        sigma = _sigma(rows, F, c)
-        gamma = 1.0 / (sigma - c)
-        Uq, Zq = rows.U.dot(q), rows.Z.dot(q)
-        e = 1.0 / (theta[:, None] - c)
-        a = e * T.T.dot(Uq)
-        b, bc = T.dot(a), T.dot(a * c)
-        Uv = gamma * (Uq - rows.UZ.dot(b) + rows.UU.dot(bc))
-        Zv = gamma * (Zq - rows.ZZ.dot(b) + rows.UZ.T.dot(bc))
-        last = a - e * T.T.dot(Zv - Uv * c)
-        v = gamma * q - rows.Z.T.dot(gamma * b) + rows.U.T.dot(gamma * bc + T.dot(last))
-        N = v.dot(W.T)
-        N -= X.dot(X.T.dot(N))
+        columns = Columns.of(rows.D, at.level)
+        W = columns.W
+        q = add_product(at.G.dot(W), -1.0, X, at.turn.dot(W))
+        a, gamma, image = _normal_part(rows, q, columns)
+        N = _flat(rows.V).T.dot(a.dot(W.T))
+        N = add_product(N, 1.0, q, gamma[:, None] * W.T)
+        N = add_product(N, 1.0, rows.AX, image.dot(W.T))
+        turn = -X.T.dot(N)
         if not horizontal:
-            N += X.dot(self._rotation(rows, at, values, vectors))
-        return -N
-
-    def _usable(self, rows: Rows, c: Small) -> tuple[Small, Small]:
-        theta, T = rows.theta, rows.T
-        keep = theta > c[-1]
-        theta, T = theta[keep], T[:, keep]
-        K = T.T.dot(rows.UZ).dot(T)
-        scale = 1.0 / np.sqrt(theta - c[-1])
-        rough = np.linalg.norm((K - K.T) * 0.5 * scale * scale[:, None], axis=1)
-        keep = rough <= self.skewness
-        return theta[keep], T[:, keep]
-
-    def _rotation(self, rows: Rows, at: Gradient, values: Small, vectors: Small) -> Small:
-        mu = 1.0 / values
-        turn = vectors.T.dot(at.turn).dot(vectors)
-        Lam = np.diagonal(vectors.T.dot((at.level + at.turn).dot(rows.D)).dot(vectors))
-        h = np.abs(0.5 * (Lam[:, None] - Lam) * (mu[:, None] - mu))
-        h = np.maximum(h, self.rotation_floor * h.max())
-        return vectors.dot(turn / h).dot(vectors.T)
+            turn += _rotation(rows.D, at, columns)
+        N = add_product(N, 1.0, X, turn)
+        return np.negative(N, out=N)
 
 
-def _euclidean(X: Array, at: Gradient) -> Array:
-    """The Euclidean gradient."""
-    return at.G + X.dot(at.level)
+def _normal_part(rows: Rows, q: Array, columns: Columns) -> tuple[Small, Small, Small]:
+    """a, γ and m with H q = [U, Z] a + q γ + AX m, up to a part in the span of X."""
+    now, T, p, c = rows.now, rows.T, rows.V.shape[1], columns.c
+    assert rows.grams is not None and now is not None
+    gamma = 1.0 / (_sigma(now, columns, rows.theta) - c)
+    Vq, M = _flat(rows.V).dot(q), rows.grams.XU
+    Uq, Zq = Vq[:p], Vq[p:] - M.dot(rows.AX.T.dot(q))
+    e = 1.0 / (rows.theta[:, None] - c)
+    a = e * T.T.dot(Uq)
+    b, bc = T.dot(a), T.dot(a * c)
+    Uv = gamma * (Uq - now.UZ.dot(b) + now.UU.dot(bc))
+    Zv = gamma * (Zq - now.ZZ.dot(b) + now.UZ.T.dot(bc))
+    last = T.dot(a - e * T.T.dot(Zv - Uv * c))
+    return np.concatenate((gamma * bc + last, -gamma * b)), gamma, M.T.dot(gamma * b)
 
 
-def _differences(step: Step) -> tuple[Small, Small, float]:
-    """Sᵀ, Yᵀ of a step, divided by ‖S‖, and their relative rounding error."""
-    E0, E = _euclidean(step.X0, step.at0), _euclidean(step.X, step.at)
-    S, Y = step.X - step.X0, E - E0
-    length, change = float(np.linalg.norm(S)), float(np.linalg.norm(Y))
-    eps = float(np.finfo(S.dtype).eps)
-    error = eps * (math.sqrt(S.shape[1]) / length + float(np.linalg.norm(E)) / change)
-    return S.T / length, Y.T / length, error
-
-
-def _deflated(S: Small, Z: Small, X: Array, AX: Small) -> tuple[Small, Small]:
-    M = S.dot(X)
-    S, Z = S - M.dot(X.T), Z - M.dot(AX)
-    size = float(np.linalg.norm(S))
-    return S / size, Z / size
-
-
-def _bordered(K: Small, right: Small, below: Small, corner: Small) -> Small:
-    return np.block([[K, right], [below, corner]])
-
-
-def _squares(S: Small) -> Small:
-    return np.einsum("ij,ij->i", S, S)
-
-
-def _sigma(rows: Rows, F: Small, c: Small) -> float:
-    k = len(c)
-    last = slice(-k, None)
-    uu, uz, zz = (np.einsum("ij,ik,kj->j", F, K[last, last], F) for K in rows[2:5])
-    yy = zz - 2.0 * c * uz + c * c * uu
-    sy = float(np.sum(uz - c * uu))
-    if not sy > 0:
-        return float(c[-1] + max(rows.theta[-1] - c[-1], 1e-3 * abs(c[-1])))
+def _sigma(now: Grams, columns: Columns, theta: Small) -> float:
+    """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
+    c, F = columns.c, columns.F
+    last = slice(-len(c), None)
+    uu, uz, zz = (np.sum(F * K[last, last].dot(F), axis=0) for K in now[:3])
+    yy, sy = zz - 2.0 * c * uz + c * c * uu, float(np.sum(uz - c * uu))
+    if not sy > 0:  # the newest step saw no positive curvature: the largest that is known
+        return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())
     sigma = float(np.max(c + yy / sy))
     for _ in range(50):
         g = yy / (sigma - c)
@@ -264,3 +305,117 @@ def _sigma(rows: Rows, F: Small, c: Small) -> float:
             break
         sigma += excess / float(np.sum(g / (sigma - c)))
     return sigma
+
+
+def _rotation(D: Small, at: Gradient, columns: Columns) -> Small:
+    """Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᵀG)_ij in the eigenbasis of M."""
+    values, vectors = columns.values, columns.vectors
+    turn = vectors.T.dot(at.turn).dot(vectors)
+    L = np.diagonal(vectors.T.dot((at.level + at.turn).dot(D)).dot(vectors))
+    mu = 1.0 / values
+    h = np.abs(0.5 * (L[:, None] - L) * (mu[:, None] - mu))
+    h = np.maximum(h, SOFTEST * h.max())
+    return np.asarray(vectors.dot(turn / h).dot(vectors.T))
+
+
+def _ritz(UU: Small, UZ: Small) -> tuple[Small, Small]:
+    """T and θ: TᵀUU T = I and Tᵀherm(UZ)T = diag(θ); nearly dependent vectors are dropped."""
+    scale = 1.0 / np.sqrt(np.diagonal(UU))
+    values, vectors = np.linalg.eigh(UU * scale * scale[:, None])
+    keep = values > DEPENDENT * values[-1]
+    T = scale[:, None] * vectors[:, keep] / np.sqrt(values[keep])
+    K = T.T.dot(UZ).dot(T)
+    theta, W = np.linalg.eigh(0.5 * (K + K.T))
+    return T.dot(W), theta
+
+
+# -- steps and Gram matrices -------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """S° and Z° of a step, of length one: X⁺ − X = S° size + X⁺ B, and so for A."""
+
+    SZ: Array
+    B: Small
+    size: float
+
+
+def _new_block(X0: Array, AX0: Array, X: Array, AX: Array) -> Block | None:
+    """None for a step that only rotates columns."""
+    k = X.shape[1]
+    SZ = np.concatenate((X - X0, AX - AX0), axis=1)
+    length = float(np.linalg.norm(SZ[:, :k]))
+    B = X.T.dot(SZ[:, :k])
+    SZ[:, :k] -= X.dot(B)
+    SZ[:, k:] -= AX.dot(B)
+    size = float(np.linalg.norm(SZ[:, :k]))
+    if not size > NORMAL * length:
+        return None
+    SZ /= size
+    return Block(SZ, B, size)
+
+
+def _carried(old: Grams, cross: Small, block: Block, X: Array, AX: Array) -> Grams:
+    """The Gram matrices at X⁺, with the new block; X⁺ (I − B) = X + S° size."""
+    SZ, B, size = block
+    p, k = len(old.UU), len(B)
+    R = np.linalg.inv(np.eye(k) - B)
+    US, UZ, ZS, ZZ = cross[:p, :k], cross[:p, k:], cross[p:, :k], cross[p:, k:]
+    own, with_X, with_AX = SZ.T.dot(SZ), SZ.T.dot(X), SZ.T.dot(AX)
+    return Grams(
+        _bordered(old.UU, US, US.T, own[:k, :k]),
+        _bordered(old.UZ, UZ, ZS.T, own[:k, k:]),
+        _bordered(old.ZZ, ZZ, ZZ.T, own[k:, k:]),
+        np.concatenate(((old.XU + size * US).dot(R), with_X[:k])),
+        np.concatenate(((old.XZ + size * ZS).dot(R), with_X[k:])),
+        np.concatenate(((old.AXU + size * UZ).dot(R), with_AX[:k])),
+        np.concatenate(((old.AXZ + size * ZZ).dot(R), with_AX[k:])),
+    )
+
+
+def _bordered(K: Small, side: Small, below: Small, corner: Small) -> Small:
+    """[[K, side], [below, corner]]."""
+    p, k = side.shape
+    out = np.empty((p + k, p + k))
+    out[:p, :p], out[:p, p:], out[p:, :p], out[p:, p:] = K, side, below, corner
+    return out
+
+
+def _grams(V: Array, X: Array, AX: Array) -> Grams:
+    """All of them from the vectors themselves; 8np² + 8npk."""
+    U, Z = V
+    UZ = U.dot(Z.T)
+    return Grams(U.dot(U.T), UZ, Z.dot(Z.T), U.dot(X), Z.dot(X), U.dot(AX), Z.dot(AX))
+
+
+def _flat(V: Array) -> Array:
+    return V.reshape(-1, V.shape[-1])
+
+
+def _differences(step: Step) -> tuple[Small, Small, float] | None:
+    """S and Y of a step, divided by ‖S‖, and their relative rounding error."""
+    X0, at0, X, at = step
+    S, E = X - X0, at.G + X.dot(at.level)
+    Y = E - at0.G - X0.dot(at0.level)
+    length, change = float(np.linalg.norm(S)), float(np.linalg.norm(Y))
+    if not (length > 0 and change > 0):
+        return None
+    error = EPS * (math.sqrt(S.shape[1]) / length + float(np.linalg.norm(E)) / change)
+    return S / length, Y / length, error
+
+
+def _one_more(rows: Rows, S: Small, Y: Small) -> tuple[Small, Small]:
+    """The pairs with one more, and SᵀY of all of them; the last three are kept."""
+    k, new = S.shape[1], np.stack((S.T, Y.T))
+    if rows.V is None:
+        return new, S.T.dot(Y)
+    kept = slice(max(0, len(rows.UZ) - (PAIRS - 1) * k), None)
+    old = np.ascontiguousarray(rows.V[:, kept])
+    p, cross = old.shape[1], _flat(old).dot(np.concatenate((S, Y), axis=1))
+    UZ = _bordered(rows.UZ[kept, kept], cross[:p, k:], cross[p:, :k].T, S.T.dot(Y))
+    return np.concatenate((old, new), axis=1), UZ
+
+
+def _image(X: Array, at: Gradient, D: Small) -> Array:
+    """AX = ∇f(X) D, with ∇f = G + X C."""
+    return add_product(at.G.dot(D), 1.0, X, at.level.dot(D))
