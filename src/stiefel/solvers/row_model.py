@@ -44,6 +44,7 @@ from .parameters import check_integer, check_open_interval
 Small = np.ndarray[Any, Any]
 
 EPS = float(np.finfo(np.float64).eps)
+ROUNDING = 1e-6  # relative errors of a pair that is looked at
 PAIRS = 3  # from which D is learned
 HOMOGENEOUS = 100.0  # gates that the asymmetry of ∇f D as A X may have
 DEPENDENT = 1e-6  # eigenvalues of a Gram matrix below this, relative to the largest, are dropped
@@ -216,6 +217,7 @@ class RowModel:
             return self._prepared(rows._replace(AX=AX), step)
         if rows.V.shape[1] + k > self.blocks * k:
             rows = self._compressed(rows, X0)
+        assert rows.grams is not None
         new, cross = block.SZ, _flat(rows.V).dot(block.SZ)
         p, grams = rows.V.shape[1], _carried(rows.grams, cross, block, X, AX)
         V = np.empty((2, p + k, X.shape[0]))
@@ -393,7 +395,7 @@ def _flat(V: Array) -> Array:
 
 
 def _differences(step: Step) -> tuple[Small, Small, float] | None:
-    """S and Y of a step, divided by ‖S‖, and their relative rounding error."""
+    """S and Y of a step, divided by ‖S‖, and their relative rounding error, if that is small."""
     X0, at0, X, at = step
     S, E = X - X0, at.G + X.dot(at.level)
     Y = E - at0.G - X0.dot(at0.level)
@@ -401,7 +403,7 @@ def _differences(step: Step) -> tuple[Small, Small, float] | None:
     if not (length > 0 and change > 0):
         return None
     error = EPS * (math.sqrt(S.shape[1]) / length + float(np.linalg.norm(E)) / change)
-    return S / length, Y / length, error
+    return (S / length, Y / length, error) if error < ROUNDING else None
 
 
 def _one_more(rows: Rows, S: Small, Y: Small) -> tuple[Small, Small]:
