@@ -90,7 +90,7 @@ def test_asymmetry_does_not_depend_on_the_lengths_of_steps():
     d = np.geomspace(1e-3, 1e3, 5)
     one = asymmetry(S.T @ Z, np.sum(S * S, axis=0))
     assert one == pytest.approx(asymmetry((S * d).T @ (Z * d), np.sum((S * d) ** 2, axis=0)))
-    assert asymmetry(S.T @ S, np.sum(S * S, axis=0)) == 0.0
+    assert asymmetry(S.T @ S, np.sum(S * S, axis=0)) < 1e-15
 
 
 # -- what is learned --------------------------------------------------------------------------
@@ -112,7 +112,9 @@ def test_it_is_on_after_the_third_step_and_knows_the_operator():
 
 
 def test_carried_gram_matrices_are_those_of_the_vectors():
-    taken = states(AUTO, Brockett.table(120, 4), stiefel.random_point(120, 4, seed=1), Stiefel(), 60)
+    taken = states(
+        AUTO, Brockett.table(120, 4), stiefel.random_point(120, 4, seed=1), Stiefel(), 60
+    )
     for s in taken[3:]:
         anew = module._grams(s.rows.V, s.x, s.rows.AX)
         for carried, direct in zip(s.rows.grams, anew, strict=True):
@@ -273,7 +275,9 @@ def test_where_it_stays_off_runs_are_the_same_bits(name):
     )
     assert with_rows.nfev == without.nfev
     assert np.array_equal(with_rows.x, without.x)
-    assert np.array_equal(with_rows.history.as_array()["f"], without.history.as_array()["f"])
+    assert np.array_equal(
+        with_rows.history.as_array()["value"], without.history.as_array()["value"]
+    )
 
 
 def test_stacks_constraints_and_preconditioners_stay_off():

@@ -46,11 +46,18 @@ Small = np.ndarray[Any, Any]
 EPS = float(np.finfo(np.float64).eps)
 ROUNDING = 1e-6  # relative errors of a pair that is looked at
 PAIRS = 3  # from which D is learned
-HOMOGENEOUS = 100.0  # gates that the asymmetry of ∇f D as A X may have
 DEPENDENT = 1e-6  # eigenvalues of a Gram matrix below this, relative to the largest, are dropped
 NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
 SOFTEST = 1e-4  # curvature of a rotation, relative to the largest
 MANY, MANY_OF = 10, 0.1  # resets that are too many: so many, and this part of the steps
+
+
+class Normal(NamedTuple):
+    """Inner products of U° and of the normal part of Z°."""
+
+    UU: Array
+    UZ: Array
+    ZZ: Array
 
 
 class Grams(NamedTuple):
@@ -64,13 +71,13 @@ class Grams(NamedTuple):
     AXU: Array
     AXZ: Array
 
-    def deflated(self, L: Small, LL: Small) -> Grams:
-        """Those of U° and Z°, with L = XᵀAX and LL = (AX)ᵀAX."""
+    def deflated(self, L: Small, LL: Small) -> Normal:
+        """Those of the normal parts, with L = XᵀAX and LL = (AX)ᵀAX."""
         UU, UZ, ZZ, M, XZ, AXU, AXZ = self
-        Z, AU, AZ = XZ - M.dot(L.T), AXU - M.dot(L), AXZ - M.dot(LL)
-        UZ = UZ - AXU.dot(M.T) - M.dot(Z.T)
-        ZZ = ZZ - AXZ.dot(M.T) - M.dot(AZ.T)
-        return Grams(UU - M.dot(M.T), UZ, ZZ, 0.0 * M, Z, AU, AZ)
+        along = XZ - M.dot(L.T)  # XᵀZ°, which is taken away from Z°
+        UZ = UZ - AXU.dot(M.T) - M.dot(along.T)
+        ZZ = ZZ - AXZ.dot(M.T) - M.dot((AXZ - M.dot(LL)).T) - along.dot(along.T)
+        return Normal(UU - M.dot(M.T), UZ, ZZ)
 
 
 class Rows(NamedTuple):
@@ -81,7 +88,7 @@ class Rows(NamedTuple):
     D: Array = None  # of determinant one
     UZ: Array = None  # while D is not known
     grams: Grams | None = None  # of U and Z
-    now: Grams | None = None  # of U° and Z°
+    now: Normal | None = None  # of U° and Z°
     T: Array = None  # the Ritz vectors are TᵀU° …
     theta: Array = None  # … and these their values
     on: bool = False
@@ -193,7 +200,7 @@ class RowModel:
             return False
         AX = _image(step.X, step.at, D)
         K = np.concatenate((step.X, S), axis=1).T.dot(np.concatenate((AX, Z), axis=1))
-        return asymmetry(K, np.concatenate((np.ones(len(D)), squares))) <= HOMOGENEOUS * gate
+        return asymmetry(K, np.concatenate((np.ones(len(D)), squares))) <= gate
 
     def _switched_on(self, D: Small, S: Small, Y: Small, step: Step) -> Rows:
         """With the newest pair as the whole memory."""
@@ -291,11 +298,11 @@ def _normal_part(rows: Rows, q: Array, columns: Columns) -> tuple[Small, Small, 
     return np.concatenate((gamma * bc + last, -gamma * b)), gamma, M.T.dot(gamma * b)
 
 
-def _sigma(now: Grams, columns: Columns, theta: Small) -> float:
+def _sigma(now: Normal, columns: Columns, theta: Small) -> float:
     """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
     c, F = columns.c, columns.F
     last = slice(-len(c), None)
-    uu, uz, zz = (np.sum(F * K[last, last].dot(F), axis=0) for K in now[:3])
+    uu, uz, zz = (np.sum(F * K[last, last].dot(F), axis=0) for K in now)
     yy, sy = zz - 2.0 * c * uz + c * c * uu, float(np.sum(uz - c * uu))
     if not sy > 0:  # the newest step saw no positive curvature: the largest that is known
         return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())
