@@ -124,7 +124,8 @@ class LBFGS:
             return new._replace(watch=taken.watch)
         if s.rows.on:
             pairs = no_pairs(geometry, x, self.memory)
-        if self.metric is not None and problem.precond is None:
+            learned = tuple(n._replace(metric=n.metric._replace(D=s.rows.D)) for n in learned)
+        elif self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric

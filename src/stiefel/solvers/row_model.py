@@ -49,7 +49,6 @@ PAIRS = 3  # from which D is learned
 DEPENDENT = 1e-6  # eigenvalues of a Gram matrix below this, relative to the largest, are dropped
 NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
 SOFTEST = 1e-4  # curvature of a rotation, relative to the largest
-MANY, MANY_OF = 10, 0.1  # resets that are too many: so many, and this part of the steps
 
 
 class Normal(NamedTuple):
@@ -93,7 +92,6 @@ class Rows(NamedTuple):
     theta: Array = None  # … and these their values
     on: bool = False
     looks: int = 0  # steps looked at while D was not known
-    uses: int = 0  # steps since it is known
     resets: int = 0  # times that all but the newest block was forgotten
 
 
@@ -137,14 +135,16 @@ class RowModel:
     ritz : how many of them are lowest Ritz vectors once the memory is full.
     gate : the asymmetry up to which a pair is explained.
     looks : steps after which the search for the structure is given up.
-    decay : the asymmetry at which the memory is forgotten.
+    contradiction : the asymmetry of a new pair at which the model is given up.
+    decay : the asymmetry with a new pair at which all older ones are forgotten.
     widest : up to so many columns D is looked for; D = I is tried for more.
     """
 
     blocks: int = 5
     ritz: int = 2
-    gate: float = 1e-6
+    gate: float = 2e-8
     looks: int = 10
+    contradiction: float = 0.01
     decay: float = 0.1
     widest: int = 30
 
@@ -154,6 +154,7 @@ class RowModel:
         check_integer(self, "looks", 2)
         check_integer(self, "widest", 1)
         check_open_interval(self, "gate", 0.0, 1.0)
+        check_open_interval(self, "contradiction", 0.0, 1.0)
         check_open_interval(self, "decay", 0.0, 1.0)
 
     @property
@@ -218,7 +219,6 @@ class RowModel:
         """With the block of one more step."""
         X0, _, X, at = step
         AX, k = _image(X, at, rows.D), X.shape[1]
-        rows = rows._replace(uses=rows.uses + 1)
         block = _new_block(X0, rows.AX, X, AX)
         if block is None:
             return self._prepared(rows._replace(AX=AX), step)
@@ -230,11 +230,10 @@ class RowModel:
         V = np.empty((2, p + k, X.shape[0]))
         V[:, :p], V[0, p:], V[1, p:] = rows.V, new[:, :k].T, new[:, k:].T
         grown, squares = rows._replace(V=V, AX=AX, grams=grams), np.diagonal(grams.UU)
+        if asymmetry(grams.UZ[p:, p:], squares[p:]) > self.contradiction:
+            return self.given_up
         if asymmetry(grams.UZ, squares) <= self.decay:
             return self._with_ritz(grown, at)
-        alone = asymmetry(grams.UZ[p:, p:], squares[p:])
-        if alone > self.decay or rows.resets > MANY + MANY_OF * rows.uses:
-            return self.given_up
         newest = np.ascontiguousarray(V[:, p:])
         return self._prepared(grown._replace(V=newest, resets=rows.resets + 1), step)
 
