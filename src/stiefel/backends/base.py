@@ -44,13 +44,10 @@ class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
     plain = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
+    fuses = False  # there are faster versions of the formulas for single matrices
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
-
-    def fuses(self, A: Array) -> bool:
-        """Whether there are faster versions of the formulas for arrays like A."""
-        return False
 
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         """``formula(self, *arguments)``, compiled where the array library can; see `kernel`."""

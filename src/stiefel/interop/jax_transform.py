@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from stiefel.geometry import Euclidean, Sphere, Stiefel
-from stiefel.geometry.stiefel import _inner, _pair
+from stiefel.geometry.stiefel import _inner
+from stiefel.geometry.stiefel import _pair as _dot
 from stiefel.solvers.accelerated import AcceleratedGradient
 from stiefel.types import Array
 
@@ -122,7 +123,7 @@ def _ray(m: Any, X: Array, W: Array) -> Callable[[Array], Array]:
 def _pair(m: Any, X: Array, V: Array, W: Array) -> Array:
     """g*(V, W) as an array: the manifold's own `inner` is a Python number."""
     if isinstance(m, Euclidean):
-        return _pair(m.kernels_at(X), V, W)
+        return _dot(m.kernels_at(X), V, W)
     if isinstance(m, Sphere) and not (X.ndim >= 2 and X.shape[-1] == 1):
         X, V, W = X[..., None], V[..., None], W[..., None]
     return _inner(m.kernels_at(X), X, V, W)
