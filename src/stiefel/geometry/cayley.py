@@ -65,7 +65,8 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     M = k.solve(one + m, 2.0 * one + 0.0 * m)
     # No curve leads to the opposite point: what rounding makes of I + m is none.
     largest = k.xp.max(k.xp.abs(M), axis=(-2, -1), keepdims=True)
-    return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * M)
+    # The NaN is a constant: as a multiple of M it would make every derivative of M a NaN.
+    return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * one)
 
 
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Array, Array]:

@@ -48,9 +48,12 @@ def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame
 
 
 def scale_of(k: Kernels, squares: Array) -> Array:
-    """σ for matrices with these traces of UᴴU, one for each of a stack."""
+    """σ for matrices with these traces of UᴴU, one for each of a stack.
+
+    A constant, because no curve depends on it and its derivative overflows for a small U.
+    """
     tiny = float(k.xp.finfo(squares.dtype).smallest_normal)
-    return ((squares + tiny) ** -0.5)[..., None, None]
+    return k.constant((squares + tiny) ** -0.5)[..., None, None]
 
 
 def displacement(k: Kernels, frame: Frame, t: Array | float) -> Array:
