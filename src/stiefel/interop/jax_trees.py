@@ -69,7 +69,7 @@ class Choice:
 
     def check_paths(self, tree: Any) -> None:
         """Refuse a value for a path that the parameters do not have."""
-        if not self._values:
+        if not self._values or not jax.tree_util.tree_leaves(tree):
             return
         listed = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_gap)[0]
         known = {path[:length] for path, _ in listed for length in range(len(path) + 1)}
