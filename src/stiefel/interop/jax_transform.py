@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ MOST_TRIALS = 40
 ROUNDING = 10.0  # ulps of f
 
 
-Transformation = optax.GradientTransformationExtraArgs
+Transformation: TypeAlias = optax.GradientTransformationExtraArgs
 
 
 class State(NamedTuple):

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .formulas import polar
+from .formulas import polar, tangent
 from .jax_marks import Marks, View
+from .jax_masters import finfo, structure_of
 
 Array = Any
 Number = Any  # a Python number or an array without axes
@@ -32,12 +33,24 @@ class Memory(NamedTuple):
     square: Array  # (m, 1, 1)
 
 
-class Rule(Protocol):
-    """The direction D and the new memory at X; ``t`` counts from 1."""
+class Place(NamedTuple):
+    """A stack of points with XᴴX = s²I."""
 
-    def __call__(
-        self, X: Array, G: Array, memory: Memory, t: Array, I: Array, scale: float  # noqa: E741
-    ) -> tuple[Array, Memory]: ...
+    X: Array
+    one: Array
+    scale: float
+
+    def tangent(self, A: Array) -> Array:
+        return tangent(self.X, A, self.scale)
+
+    def moved(self, V: Array) -> Array:
+        return polar(self.X, V, self.one, self.scale)
+
+
+class Rule(Protocol):
+    """The direction D and the new memory at a place with gradient G; ``t`` counts from 1."""
+
+    def __call__(self, at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]: ...
 
 
 class ManifoldState(NamedTuple):
@@ -53,15 +66,15 @@ def on_manifold(marks: Marks, rule: Rule, rate: Rate) -> optax.GradientTransform
 
     def init(params: Any) -> ManifoldState:
         squares = [
-            jnp.zeros((view.count, 1, 1), jnp.finfo(x.dtype).dtype)
+            jnp.zeros((view.size, 1, 1), finfo(x.dtype).dtype)
             for view, x in zip(marks.views(params), jax.tree.leaves(params), strict=True)
         ]
         momentum = jax.tree.map(jnp.zeros_like, params)
-        square = jax.tree.structure(params).unflatten(squares)
+        square = structure_of(params).unflatten(squares)
         return ManifoldState(jnp.zeros([], jnp.int32), momentum, square)
 
     def update(grads: Any, state: ManifoldState, params: Any = None) -> tuple[Any, ManifoldState]:
-        structure, t = jax.tree.structure(params), optax.safe_increment(state.count)
+        structure, t = structure_of(params), optax.safe_increment(state.count)
         eta = rate(state.count) if callable(rate) else rate
         columns = [structure.flatten_up_to(tree) for tree in (params, grads, *state[1:])]
         results: list[Any] = [None] * structure.num_leaves
@@ -87,12 +100,12 @@ class _Batch(NamedTuple):
         """(i, (update, momentum, square)) for each member i."""
         X, G, M = (self._stack(column) for column in (x, g, memory[0]))
         v = jnp.concatenate([memory[1][i] for i in self.members])
-        scale, one = self.views[0].scale, jnp.eye(X.shape[-1], dtype=X.dtype)
-        D, after = rule(X, G, Memory(M, v), t, one, scale)
-        new = polar(X, -as_number(eta, X) * D, one, scale)
+        at = Place(X, jnp.eye(X.shape[-1], dtype=X.dtype), self.views[0].scale)
+        D, after = rule(at, G, Memory(M, v), t)
+        new = at.moved(-as_number(eta, X) * D)
         start = 0
         for i, view in zip(self.members, self.views, strict=True):
-            part = slice(start, start := start + view.count)
+            part = slice(start, start := start + view.size)
             update, M = view.back(new[part] - X[part]), view.back(after.momentum[part])
             yield i, (update, M, after.square[part])
 

@@ -16,6 +16,7 @@ what counts: what is left of the old low part is below its rounding.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ import jax.numpy as jnp
 import optax
 
 Array = Any
+finfo: Any = jnp.finfo
 
 
 class MastersState(NamedTuple):
@@ -43,7 +45,7 @@ def with_masters(
     def update(
         grads: Any, state: MastersState, params: Any = None, **extra: Any
     ) -> tuple[Any, MastersState]:
-        structure = jax.tree.structure(params)
+        structure = structure_of(params)
         p = structure.flatten_up_to(params)
         P = [_master(a, b) for a, b in zip(p, structure.flatten_up_to(state.low), strict=True)]
         steps, inner_state = inner.update(
@@ -55,6 +57,10 @@ def with_masters(
         return updates, MastersState(low, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def structure_of(tree: Any) -> Any:
+    return jax.tree.structure(tree)
 
 
 def is_low(p: Array) -> bool:
@@ -82,8 +88,8 @@ def _rounded(p: Array, P: Array, step: Array) -> tuple[Array, Array]:
     """u and l' of the top of the file; the step itself where p is its own master."""
     if not is_low(p):
         return step, optax.MaskedNode()
-    bits = jnp.finfo(p.dtype)
-    around = lambda x: jax.lax.reduce_precision(x, bits.nexp, bits.nmant)
+    bits = finfo(p.dtype)
+    around = partial(jax.lax.reduce_precision, exponent_bits=bits.nexp, mantissa_bits=bits.nmant)
     p, new = raised(p), P + step
     u = around(around(new) - p)
     return u.astype(bits.dtype), new - around(p + u)

@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import optax
 
 from . import formulas
-from .formulas import tangent
-from .jax_manifold import Array, Memory, Number, Rate, Rule, as_number, on_manifold
+from .jax_manifold import Array, Memory, Number, Place, Rate, Rule, as_number, on_manifold
 from .jax_marks import Marks
-from .jax_masters import with_masters
+from .jax_masters import finfo, with_masters
 
 # Below the square of any gradient that matters in float32; it gives √v a derivative at v = 0.
 EPS_ROOT = 1e-36
@@ -40,12 +39,10 @@ def sgd(
 ) -> optax.GradientTransformationExtraArgs:
     """Stochastic gradient descent with momentum."""
 
-    def rule(
-        X: Array, G: Array, memory: Memory, t: Array, I: Array, scale: float  # noqa: E741
-    ) -> tuple[Array, Memory]:
-        mu, keep = as_number(momentum, X), _kept(dampening, t, X)
-        g = tangent(X, G, scale)
-        M = mu * tangent(X, memory.momentum, scale) + keep * g
+    def rule(at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]:
+        mu, keep = as_number(momentum, G), _kept(dampening, t, G)
+        g = at.tangent(G)
+        M = mu * at.tangent(memory.momentum) + keep * g
         return (g + mu * M if nesterov else M), Memory(M, memory.square)
 
     free = optax.chain(
@@ -68,15 +65,13 @@ def adam(
 ) -> optax.GradientTransformationExtraArgs:
     """Adam."""
 
-    def rule(
-        X: Array, G: Array, memory: Memory, t: Array, I: Array, scale: float  # noqa: E741
-    ) -> tuple[Array, Memory]:
-        beta1, beta2 = (as_number(b, X) for b in (b1, b2))
-        g = tangent(X, G, scale)
-        M = beta1 * tangent(X, memory.momentum, scale) + (1 - beta1) * g
+    def rule(at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]:
+        beta1, beta2 = (as_number(b, G) for b in (b1, b2))
+        g = at.tangent(G)
+        M = beta1 * at.tangent(memory.momentum) + (1 - beta1) * g
         v = beta2 * memory.square + (1 - beta2) * formulas.second_moment(g)
         t = t.astype(v.dtype)
-        root = jnp.sqrt(v / (1 - beta2**t) + as_number(eps_root, X)) + as_number(eps, X)
+        root = jnp.sqrt(v / (1 - beta2**t) + as_number(eps_root, G)) + as_number(eps, G)
         return M / ((1 - beta1**t) * root), Memory(M, v)
 
     free = optax.adamw(
@@ -100,13 +95,10 @@ def muon(
 ) -> optax.GradientTransformationExtraArgs:
     """Muon."""
 
-    def rule(
-        X: Array, G: Array, memory: Memory, t: Array, I: Array, scale: float  # noqa: E741
-    ) -> tuple[Array, Memory]:
-        mu = as_number(momentum, X)
-        g = tangent(X, G, scale)
-        M = mu * tangent(X, memory.momentum, scale) + g
-        return _steepest(X, g + mu * M if nesterov else M, I, scale), Memory(M, memory.square)
+    def rule(at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]:
+        mu, g = as_number(momentum, G), at.tangent(G)
+        M = mu * at.tangent(memory.momentum) + g
+        return _steepest(at, g + mu * M if nesterov else M), Memory(M, memory.square)
 
     free = optax.adamw(
         learning_rate if free_learning_rate is None else free_learning_rate,
@@ -119,18 +111,18 @@ def muon(
     return _assembled(orthonormal, rule, learning_rate, free)
 
 
-def _steepest(X: Array, M: Array, I: Array, scale: float) -> Array:  # noqa: E741
+def _steepest(at: Place, M: Array) -> Array:
     """`formulas.muon`, which does not depend on the size of M: that is taken out as a constant.
 
     Its derivative with respect to the size is zero, and would be computed as infinity times zero
     for a small M.  For M = 0 the direction and its derivative are zero.
     """
     size = jax.lax.stop_gradient(jnp.max(jnp.abs(M), axis=(-2, -1), keepdims=True))
-    tiny = jnp.finfo(M.dtype).tiny
+    tiny = finfo(M.dtype).tiny
     n, k = M.shape[-2:]
     anything = jnp.cos(jnp.arange(1.0, n * k + 1, dtype=size.dtype)).reshape(n, k)
     M = jnp.where(size > 0, M / jnp.maximum(size, tiny), anything.astype(M.dtype))
-    return jnp.where(size > 0, formulas.muon(X, M, I, scale), 0)
+    return jnp.where(size > 0, formulas.muon(at.X, M, at.one, at.scale), 0)
 
 
 def _kept(dampening: Number, t: Array, like: Array) -> Number:
@@ -139,9 +131,7 @@ def _kept(dampening: Number, t: Array, like: Array) -> Number:
     return 1 - jnp.where(t > 1, delta, 0).astype(like.real.dtype)
 
 
-def _trace(
-    momentum: Number, dampening: Number, nesterov: bool
-) -> optax.GradientTransformation:
+def _trace(momentum: Number, dampening: Number, nesterov: bool) -> optax.GradientTransformation:
     """The momentum of free parameters, M' = μM + (1−δ)g."""
 
     def init(params: Any) -> TraceState:
