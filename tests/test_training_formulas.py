@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 from scipy.optimize import linprog
 
-from stiefel.training import formulas as F
+import stiefel.training.formulas as F  # noqa: N812
 
 SHAPES = [(7, 3), (32, 16), (6, 6), (3, 9, 4)]
 DTYPES = ["float64", "complex128", "float32"]
