@@ -165,7 +165,10 @@ def test_free_parameters_follow_the_ordinary_rules():
     pairs = [
         (stiefel.jax.sgd(0.1, marks, **nesterov), optax.sgd(0.1, **nesterov)),
         (stiefel.jax.adam(0.1, marks, weight_decay=0.1), optax.adamw(0.1, weight_decay=0.1)),
-        (stiefel.jax.muon(0.1, marks, free_learning_rate=0.2), optax.adamw(0.2, weight_decay=0.0)),
+        (
+            stiefel.jax.muon(0.1, marks, free_lr_factor=2.0),
+            optax.adamw(0.2, b2=0.95, weight_decay=0.0),
+        ),
     ]
     for ours, theirs in pairs:
         given, _ = train(ours, params, distance(target), 5)

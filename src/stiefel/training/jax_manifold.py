@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .formulas import polar, tangent
+from .formulas import polar, second_moment, tangent
 from .jax_marks import Marks, View
-from .jax_masters import finfo, structure_of
+from .jax_masters import structure_of
 
 Array = Any
 Number = Any  # a Python number or an array without axes
@@ -30,7 +30,7 @@ class Memory(NamedTuple):
     """What a rule remembers of a stack of matrices."""
 
     momentum: Array  # (m, n, k)
-    square: Array  # (m, 1, 1)
+    square: Array  # (m, 1, 1), or larger: see `formulas.second_moment`
 
 
 class Place(NamedTuple):
@@ -61,12 +61,14 @@ class ManifoldState(NamedTuple):
     square: Any
 
 
-def on_manifold(marks: Marks, rule: Rule, rate: Rate) -> optax.GradientTransformation:
+def on_manifold(
+    marks: Marks, rule: Rule, rate: Rate, moment: str = "matrix"
+) -> optax.GradientTransformation:
     """Steps along ``rule`` for a tree whose parameters are all orthonormal."""
 
     def init(params: Any) -> ManifoldState:
         squares = [
-            jnp.zeros((view.size, 1, 1), finfo(x.dtype).dtype)
+            second_moment(jnp.zeros_like(view.tall(x)), moment)
             for view, x in zip(marks.views(params), jax.tree.leaves(params), strict=True)
         ]
         momentum = jax.tree.map(jnp.zeros_like, params)
