@@ -31,10 +31,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import stiefel
-from stiefel.interop import archive
 from stiefel.objectives import Brockett
+from stiefel.runs import archive
+from stiefel.runs.checkpoint import CheckpointError
 from stiefel.solvers import METHODS
-from stiefel.solvers.checkpoint import CheckpointError
 
 Tally = Counter[str]
 LIMITS = {"maxiter": 300, "maxfun": 3000}

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 import stiefel
 from stiefel import mpi
-from stiefel.interop.mpi.ranks import Ranks
+from stiefel.backends.ranks import Ranks
 
 comm = MPI.COMM_WORLD
 
@@ -311,7 +311,7 @@ def errors():
 
 def deadlock():
     """A rank fails while the others wait for it inside the user's function: the job must end."""
-    from stiefel.interop.mpi import ranks
+    from stiefel.backends import ranks
 
     ranks.PATIENCE_AFTER_ERROR = 1.0
     n = 10

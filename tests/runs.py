@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from stiefel.arguments import place
-from stiefel.interop.functions import CountedObjective
-from stiefel.interop.trees import Tree
+from stiefel.function.counted import CountedObjective
+from stiefel.function.trees import Tree
 from stiefel.solvers.problem import Problem
+from stiefel.task import place
 
 
 def problem_of(fun, X0, manifold, jac=None):

@@ -10,7 +10,7 @@ import pytest
 import threadpoolctl
 
 import stiefel
-from stiefel.interop import blas_threads
+from stiefel.backends import threads as blas_threads
 from stiefel.objectives import Brockett
 
 
@@ -117,7 +117,7 @@ def test_the_real_libraries_are_found_and_restored():
     program = (
         "import threadpoolctl, numpy, scipy.linalg, stiefel\n"
         "from stiefel.objectives import Brockett\n"
-        "from stiefel.interop import blas_threads\n"
+        "from stiefel.backends import threads as blas_threads\n"
         "count = lambda: [lib.num_threads for lib in threadpoolctl.ThreadpoolController()"
         ".select(user_api='blas').lib_controllers]\n"
         "before, seen = count(), []\n"

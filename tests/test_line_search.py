@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import stiefel
+from stiefel.function.counted import CountedObjective
+from stiefel.function.trees import Tree
 from stiefel.geometry import Stiefel
-from stiefel.interop.functions import CountedObjective
-from stiefel.interop.trees import Tree
 from stiefel.objectives import Brockett
 from stiefel.solvers.line_search import TwoSided
 from stiefel.solvers.problem import Problem

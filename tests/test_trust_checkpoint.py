@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import stiefel
-from stiefel.interop import archive
 from stiefel.objectives import Brockett
+from stiefel.runs import archive
+from stiefel.runs.checkpoint import CheckpointError
 from stiefel.solvers import METHODS
-from stiefel.solvers.checkpoint import CheckpointError
 
 N, K = 60, 4
 

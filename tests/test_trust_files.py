@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stiefel
-from stiefel.interop import archive
+from stiefel.runs import archive
 
 matrices = pytest.importorskip("stiefel.cli.matrices")
 output = pytest.importorskip("stiefel.cli.output")

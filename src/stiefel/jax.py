@@ -6,9 +6,9 @@ updates, state = optimiser.update(grads, state, params)
 params = optax.apply_updates(params, updates)
 """
 
-from .interop.jax_transform import State, Transformation, accelerated
-from .training.jax_marks import Orthonormal, nearest
-from .training.jax_rules import adam, muon, sgd
+from stiefel.interop.jax_transform import State, Transformation, accelerated
+from stiefel.training.jax_marks import Orthonormal, nearest
+from stiefel.training.jax_rules import adam, muon, sgd
 
 __all__ = [
     "Orthonormal",

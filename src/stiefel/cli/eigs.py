@@ -15,11 +15,10 @@ import typer
 import stiefel
 from stiefel.experiments.records import write_bytes
 from stiefel.objectives import Rayleigh
+from stiefel.types import Array
 
 from .matrices import load_symmetric
 from .output import NOT_CONVERGED, Misuse, console, print_json, print_table, refusals
-
-Array = Any
 
 
 class Which(StrEnum):

@@ -19,7 +19,8 @@ from typing import Any
 
 import jax
 
-Array = Any
+from stiefel.types import Array
+
 Path = tuple[Any, ...]
 
 

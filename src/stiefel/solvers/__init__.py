@@ -7,7 +7,7 @@ from .conjugate_gradient import ConjugateGradient
 from .gradient_descent import GradientDescent
 from .lbfgs import LBFGS
 from .lean import LeanAccelerated
-from .metric import LearnedMetric
+from .learned_metric import LearnedMetric
 from .trust_region import TrustRegion
 
 METHODS: dict[str, Any] = {

@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from stiefel.types import Array, Status
+
 from .line_search import Trial, TwoSided
 from .momentum import LinearMomentum, Momentum
 from .parameters import check_choice, check_open_interval, check_positive
 from .problem import Local, Problem
-from .result import Status
-
-Array = Any
-
 
 # Beneath the noise of f: growth of the gradient that momentum alone does not make, and steps in
 # which it should have fallen.

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from stiefel.types import Array, Status
+
 from .parameters import check_choice, check_open_interval, check_positive
 from .problem import Local, Problem
-from .result import Status
 from .wolfe import Found, Lost, Start, Wolfe
-
-Array = Any
 
 RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction

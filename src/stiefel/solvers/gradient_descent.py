@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+
+from stiefel.types import Array
 
 from .accelerated import AcceleratedGradient, State
 from .momentum import NoMomentum
 from .problem import Problem
-
-Array = Any
 
 
 @dataclass(frozen=True)

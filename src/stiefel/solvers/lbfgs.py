@@ -17,9 +17,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .metric import (
+from stiefel.types import Array, Status
+
+from .learned_metric import (
     Learned,
     LearnedMetric,
     first_scale,
@@ -29,13 +31,10 @@ from .metric import (
     squared_change,
     still_invariant,
 )
-from .pairs import NOTHING, Pairs, apply_inverse, no_pairs, remember
+from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import Gradient, Local, Problem
-from .result import Status
 from .secant_search import SecantSearch, Step
-
-Array = Any
 
 LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stiefel.geometry.secant import Secant
+from stiefel.geometry.ray import Secant
+from stiefel.types import Array, Status
 
-from .metric import (
+from .learned_metric import (
     Learned,
     LearnedMetric,
     first_scale,
@@ -30,10 +31,7 @@ from .metric import (
 )
 from .parameters import check_open_interval, check_positive
 from .problem import Gradient, Local, Problem
-from .result import Status
 from .secant_search import SecantSearch
-
-Array = Any
 
 RISK = 4.0  # how much shorter a step becomes after one to a point that is not finite
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from stiefel.types import Array
 
 from .problem import Local, Problem
-
-Array = Any
 
 MAX_TRIALS = 60
 MEMORY = 0.98  # how slowly the longest recent step is forgotten

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-Array = Any
+from stiefel.types import Array
 
 PLAUSIBLE_NOISE = 1e-6  # relative to the size of f: a larger one is a jump, not noise
 ROUNDING = 10.0  # ulps of f that a sum of many terms loses

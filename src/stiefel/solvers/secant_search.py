@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stiefel.geometry.secant import Secant
+from stiefel.geometry.ray import Secant
+from stiefel.types import Array
 
 from .line_search import MARGIN
 from .problem import Gradient, Local, Problem
-
-Array = Any
 
 MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short

@@ -4,7 +4,7 @@
     X_{t+1} = R(X_t, φ(W)) if f fell by at least ρ' of what m predicts, else X_t
     Δ ← Δ/4 if the model was poor, 2Δ if it was good and W reached the boundary.
 
-H is the Riemannian Hessian (`stiefel.geometry.second_order`), whose Euclidean part comes from
+H is the Riemannian Hessian (`stiefel.geometry.hessian`), whose Euclidean part comes from
 ``hessp``, from autodiff, or from differences of gradients along the ray of W.  The inner iteration
 ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇f‖, without units; four digits a step
 are enough.  Beneath the noise of f the ratio says nothing: there a step must make the gradient
@@ -19,16 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from stiefel.types import Array, Status
 
 from .evidence import LONGEST, Gap, contradicts, drowned, measured_noise
 from .line_search import MARGIN
 from .parameters import check_open_interval, check_positive
 from .problem import Local, Problem
-from .result import Status
 from .steihaug import Step, truncated_cg
-
-Array = Any
 
 POOR, GOOD = 0.25, 0.75  # of the predicted decrease
 SHORTEST = 1e-3  # of a step that rounding allows: a trust region this small has failed

@@ -24,11 +24,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from stiefel.types import Array
+
 from .evidence import CLEAR, LONGEST, Gap, contradicts, gap, lost_digits, measured_noise
 from .line_search import MARGIN
 from .problem import Local, Problem
-
-Array = Any
 
 MAX_TRIALS = 40
 MARGINAL = 0.1  # a trial keeps this part of the bracket away from its ends

@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from stiefel.types import Array
+
 from .formulas import polar, second_moment, tangent
 from .jax_marks import Marks, View
 from .jax_masters import structure_of
 
-Array = Any
 Number = Any  # a Python number or an array without axes
 Rate = Number | Callable[[Array], Number]
 

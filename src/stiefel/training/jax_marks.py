@@ -16,11 +16,11 @@ import jax.numpy as jnp
 
 from stiefel.geometry import Euclidean, Sphere, Stiefel
 from stiefel.interop.jax_trees import Choice, leaves_with_paths, path_name
+from stiefel.types import Array
 
 from .formulas import adjoint
 from .jax_masters import finfo, raised
 
-Array = Any
 Axes = int | tuple[int, ...]
 
 LARGEST_ENTRY = 0.05  # of XᴴX/s² − I at the start: more than rounding to bfloat16 leaves

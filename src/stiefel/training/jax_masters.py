@@ -23,7 +23,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-Array = Any
+from stiefel.types import Array
+
 finfo: Any = jnp.finfo
 
 

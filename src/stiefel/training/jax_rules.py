@@ -19,8 +19,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from stiefel.types import Array
+
 from . import formulas
-from .jax_manifold import Array, Memory, Number, Place, Rate, as_number, on_manifold
+from .jax_manifold import Memory, Number, Place, Rate, as_number, on_manifold
 from .jax_marks import Marks
 from .jax_masters import finfo, with_masters
 
