@@ -220,8 +220,14 @@ def test_every_view_in_every_precision_is_trained(name, dtype):
     assert abs(float(loss(after) - best)) < 0.05 * float(loss(params) - best)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_nothing_drifts(name, steps=5_000):
+LONG = [
+    *(pytest.param(name, 5_000) for name in RULES),
+    *(pytest.param(name, 100_000, marks=pytest.mark.slow) for name in RULES),
+]
+
+
+@pytest.mark.parametrize(("name", "steps"), LONG)
+def test_nothing_drifts(name, steps):
     """Noise for gradients; weights in float32 and in bfloat16, with masters in float32."""
     low_marks = {"f": True, "b": True}
     rng = np.random.default_rng(3)
@@ -245,12 +251,6 @@ def test_nothing_drifts(name, steps=5_000):
     single, master, low = np.asarray(jnp.max(defects[10:], axis=0))  # the start is rounded
     assert single < 1e-6 and master < 1e-6 and low < 2e-2
     assert np.abs(np.asarray(after["f"] - params["f"])).max() > 0.1  # it has moved
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RULES)
-def test_nothing_drifts_in_a_hundred_thousand_steps(name):
-    test_nothing_drifts(name, steps=100_000)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -74,8 +74,10 @@ class Choice:
             return
         listed = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_gap)[0]
         known = {path[:length] for path, _ in listed for length in range(len(path) + 1)}
+        gaps = {path for path, node in listed if _is_gap(node)}
         for path in self._values:
-            if path not in known:
+            hidden = any(path[:length] in gaps for length in range(len(path) + 1))
+            if path not in known and not hidden:
                 raise ValueError(
                     f"a choice was given for {path_name(path)!r}, and no parameter has this path; "
                     f"expected some of {', '.join(path_name(p) for p, _ in listed[:8])}"
