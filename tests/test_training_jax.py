@@ -13,6 +13,15 @@ import stiefel  # noqa: E402
 import stiefel.jax  # noqa: E402
 from stiefel.jax import Orthonormal  # noqa: E402
 
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly():
+    """Compiling takes most of the time here, and optimised code is not faster for small arrays."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 RULES = {
     "sgd": lambda rate, marks: stiefel.jax.sgd(rate, marks, momentum=0.9),
     "adam": stiefel.jax.adam,
@@ -67,7 +76,7 @@ def model(dtype=jnp.float64, seed=0):
 
 
 def start(dtype=jnp.float64):
-    return stiefel.jax.nearest(model(dtype), MARKS)
+    return jax.jit(lambda p: stiefel.jax.nearest(p, MARKS))(model(dtype))
 
 
 def distance(targets):
@@ -84,8 +93,8 @@ def train(optimiser, params, loss, steps):
         updates, state = optimiser.update(jax.grad(loss)(params), state, params)
         return (optax.apply_updates(params, updates), state), None
 
-    run = jax.jit(lambda p, s: jax.lax.scan(body, (p, s), length=steps)[0])
-    return run(params, optimiser.init(params))
+    run = jax.jit(lambda p: jax.lax.scan(body, (p, optimiser.init(p)), length=steps)[0])
+    return run(params)
 
 
 # -- what a step is ------------------------------------------------------------------------------
@@ -198,9 +207,9 @@ def test_dampening_and_decay_of_free_parameters_are_those_of_pytorch():
 
 ALLOWED = {jnp.float64: 1e-14, jnp.complex128: 1e-14, jnp.float32: 1e-6, jnp.bfloat16: 2e-2}
 PRECISIONS = [
-    *(("adam", dtype) for dtype in ALLOWED),
+    ("adam", jnp.float64),
+    ("adam", jnp.bfloat16),
     ("sgd", jnp.float32),
-    ("muon", jnp.float32),
     ("muon", jnp.complex128),
 ]
 
@@ -316,7 +325,8 @@ def test_a_missing_gradient_has_a_derivative(name):
         updates, _ = optimiser.update(strength * X[::-1], optimiser.init(X), X)
         return jnp.sum(updates**2)
 
+    both = jax.jit(jax.value_and_grad(moved))
     for strength in (0.0, 1e-30, 1e-15, 1.0):
-        value, slope = jax.jit(jax.value_and_grad(moved))(jnp.float32(strength))
+        value, slope = both(jnp.float32(strength))
         assert np.isfinite(value) and np.isfinite(slope)
         assert (float(value) > 1e-11) == (strength == 1.0 or (name == "muon" and strength > 0))

@@ -19,6 +19,15 @@ import stiefel  # noqa: E402
 import stiefel.jax  # noqa: E402
 from stiefel.jax import Orthonormal, adam, muon, nearest, sgd  # noqa: E402
 
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly():
+    """Compiling takes most of the time here, and optimised code is not faster for small arrays."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 MARKS = {"layers": [{"W": True}, {"W": True}]}
 BY_PATH = lambda path, parameter: path.endswith("W")
 
