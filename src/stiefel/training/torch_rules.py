@@ -163,7 +163,7 @@ class Adam(ManifoldOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        second_moment: str = "matrix",
+        second_moment: str = "entries",
     ) -> None:
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, settings | {"second_moment": second_moment})
