@@ -24,7 +24,7 @@ k×k matrices (Paterson and Stockmeyer).
 **Large steps** are shortened, to ‖VᴴV‖ ≤ 1/2 in the Schatten-8 bound ‖(VᴴV)²‖_F^(1/2), which is at
 least ‖V‖²₂ and at most k^(1/4)‖V‖²₂.  So no step turns a direction by more than arctan √½ = 35°,
 and steps with ‖V‖₂ ≤ k^(-1/8)/√2 are never touched.  E shrinks with the square of the step, so
-that shortening costs no further product.
+that shortening by t costs no further product; but then t² of a defect is mended, not all of it.
 """
 
 from __future__ import annotations

@@ -190,6 +190,11 @@ class ManifoldOptimizer(torch.optim.Optimizer):
         return finite if found is None else finite & (found.to(device) == 0)
 
     def _move(self, group: Group, batch: Batch, finite: Tensor) -> None:
+        # Under autocast the products of a step would be rounded to 8 bits, and their defect stay.
+        with torch.autocast(finite.device.type, enabled=False):
+            self._step_of(group, batch, finite)
+
+    def _step_of(self, group: Group, batch: Batch, finite: Tensor) -> None:
         G = batch.join([p.grad for p in batch.members])
         scale = getattr(self, "grad_scale", None)
         if scale is not None:

@@ -258,12 +258,12 @@ def start(parameter: Any, mark: Mark, init: str, generator: torch.Generator | No
         return
     elif init != "nearest":
         raise ValueError(f"init={init!r} is none of 'nearest', 'random', 'keep'")
+    sentence = f"a parameter of shape {shape} has no nearest orthonormal point, because its matrix"
+    if not bool(W.isfinite().all()):
+        raise ValueError(f"{sentence} is not finite; pass init='random'")
     U, s, Vh = torch.linalg.svd(mark.matrices(W, shape), full_matrices=False)
     if not bool((s[..., -1:] > 10 * torch.finfo(W.dtype).eps * s[..., :1]).all()):
-        raise ValueError(
-            f"a parameter of shape {shape} has no nearest orthonormal point, because its matrix "
-            "has not full rank or is not finite; pass init='random'"
-        )
+        raise ValueError(f"{sentence} has not full rank; pass init='random'")
     parameter.copy_(mark.parameters(mark.scale * (U @ Vh), shape)[0])
 
 

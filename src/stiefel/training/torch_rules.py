@@ -115,12 +115,14 @@ class Adam(ManifoldOptimizer):
 
     On orthonormal parameters, with P the projection onto the tangent space at X and g = P(G),
 
-        M ← P(β₁M + (1−β₁)g),     v ← β₂v + (1−β₂) mean |gᵢⱼ|²,
-        X ← R(X, −lr · M̂ / (√v̂ + ε)),
+        M ← P(β₁M + (1−β₁)g),     v ← β₂v + (1−β₂) |g|²,
+        X ← R(X, −lr · s/√n · P(M̂ / (√v̂ + ε))),
 
-    where M̂ and v̂ are corrected for their start at zero.  By default v is one number a matrix: then
-    the step is tangent and does not depend on the basis in which the matrix is written.  ``lr`` is
-    the root mean square of the entries of a step, as it is for free parameters.
+    where M̂ and v̂ are corrected for their start at zero.  s/√n is the root mean square of the
+    entries of X, so that ``lr`` is relative: a step turns the matrix by about ``lr`` radians,
+    whatever its shape and scale, and one rate serves orthonormal and free parameters.  |g|² is
+    that of each entry by default, as for free parameters; one number a matrix would give steps
+    that do not depend on the basis, and was worse wherever it was measured.
 
     Parameters
     ----------
@@ -136,7 +138,7 @@ class Adam(ManifoldOptimizer):
         For free parameters; the norm of orthonormal ones is fixed.
     second_moment : {"matrix", "rows", "columns", "entries"}
         What v averages over, for orthonormal parameters; rows and columns are those of the tall
-        form.  The page "Which optimiser?" compares them.
+        form.  docs/training.md compares them.
 
     Raises
     ------
@@ -163,7 +165,7 @@ class Adam(ManifoldOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        second_moment: str = "matrix",
+        second_moment: str = "entries",
     ) -> None:
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, settings | {"second_moment": second_moment})
@@ -187,7 +189,7 @@ class Adam(ManifoldOptimizer):
         g = formulas.tangent(X, G, scale)
         M = formulas.tangent(X, beta1 * old["momentum"] + (1 - beta1) * g, scale)
         v = beta2 * old["second_moment"] + (1 - beta2) * self.second_moment(group, g)
-        D = M * _adaptive_rate(group, v, old["step"])
+        D = M * (_adaptive_rate(group, v, old["step"]) * (scale / X.shape[-2] ** 0.5))
         if group["second_moment"] != "matrix":
             D = formulas.tangent(X, D, scale)
         return formulas.polar(X, -D, _identity(X), scale), {"momentum": M, "second_moment": v}
@@ -236,8 +238,8 @@ class Muon(ManifoldOptimizer):
     nesterov : bool
         Look ahead along the momentum.
     free_lr_factor : float
-        Free parameters (biases, embeddings, heads) get AdamW with ``free_lr_factor * lr``, so that
-        a schedule of ``lr`` moves both.
+        Free parameters (biases, embeddings, heads) get AdamW with the rate ``free_lr_factor * lr``,
+        so that a schedule of ``lr`` moves both.
     betas, eps, weight_decay
         Of that AdamW.
 
@@ -266,7 +268,7 @@ class Muon(ManifoldOptimizer):
         *,
         momentum: float = 0.95,
         nesterov: bool = True,
-        free_lr_factor: float = 0.1,
+        free_lr_factor: float = 1.0,
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
