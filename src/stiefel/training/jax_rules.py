@@ -4,8 +4,8 @@ At an orthonormal parameter X with gradient G and momentum M, with P the project
 space at X and g = P(G), the directions D of `jax_manifold` are
 
     SGD    M' = P(μM + (1−δ)G),          D = M',  or P(G + μM') (Nesterov)
-    Adam   M' = P(β₁M + (1−β₁)g),        D = M'/(1−β₁ᵗ) / (√(v'/(1−β₂ᵗ)) + ε),
-           v' = β₂v + (1−β₂) mean |g|²   one number for each matrix, so that D is tangent
+    Adam   M' = P(β₁M + (1−β₁)g),        D = s/√n P(M'/(1−β₁ᵗ) / (√(v'/(1−β₂ᵗ)) + ε)),
+           v' = β₂v + (1−β₂)|g|²         by entries, or their mean over rows, columns or matrices
     Muon   M' = P(μM + G),               D = s × the steepest direction of M', or of G + μM'
 
 They are those of `torch_rules`.  Free parameters follow optax's own rules.
@@ -114,14 +114,14 @@ def adam(
     eps: Number = 1e-8,  # ε
     eps_root: Number = EPS_ROOT,
     weight_decay: Number = 0.0,
-    second_moment: str = "matrix",
+    second_moment: str = "entries",
 ) -> optax.GradientTransformationExtraArgs:
     """Adam for all parameters of a model, with decoupled weight decay (AdamW) for the free ones.
 
-    On marked parameters the mean square of the gradient is one number for each matrix, by default:
-    then a step is tangent, and does not depend on the basis in which the matrix is written.  The
-    learning rate is the root mean square of the entries of a step, as it is for free parameters.
-    Those get the rule of `optax.adamw`.
+    On marked parameters the step of Adam is projected onto the tangent space, and multiplied by
+    s/√n, the root mean square of the entries of an n×k matrix with columns of length s.  So the
+    learning rate is relative: a step turns the matrix by about so many radians, whatever its shape
+    and scale.  Free parameters get the rule of `optax.adamw`.
 
     Parameters
     ----------
@@ -135,8 +135,9 @@ def adam(
     weight_decay
         For free parameters; the norm of orthonormal ones is fixed.
     second_moment
-        What the mean square is taken over, for orthonormal parameters in their tall form:
-        ``"matrix"``, ``"rows"``, ``"columns"`` or ``"entries"``.
+        Whether the mean square of the gradient is kept for each entry of an orthonormal parameter,
+        ``"entries"``, or as one mean over ``"rows"``, ``"columns"`` or the ``"matrix"`` in its
+        tall form.  Only the last one gives steps that do not depend on the basis.
 
     Returns
     -------
@@ -154,7 +155,7 @@ def adam(
     >>> A = jnp.diag(jnp.arange(5.0))
     >>> loss = lambda X: jnp.trace(X.T @ A @ X)
     >>> X = stiefel.jax.nearest(jax.random.normal(jax.random.key(0), (5, 2)), True)
-    >>> optimiser = stiefel.jax.adam(optax.cosine_decay_schedule(0.1, 200), True)
+    >>> optimiser = stiefel.jax.adam(optax.cosine_decay_schedule(0.2, 200), True)
     >>> state = optimiser.init(X)
     >>> for _ in range(200):
     ...     updates, state = optimiser.update(jax.grad(loss)(X), state, X)
@@ -172,7 +173,7 @@ def adam(
         v = beta2 * memory.square + (1 - beta2) * formulas.second_moment(g, second_moment)
         t = t.astype(v.dtype)
         root = jnp.sqrt(v / (1 - beta2**t) + as_number(eps_root, G)) + as_number(eps, G)
-        D = M / ((1 - beta1**t) * root)
+        D = M / ((1 - beta1**t) * root) * (at.scale / at.X.shape[-2] ** 0.5)
         return (D if second_moment == "matrix" else at.tangent(D)), Memory(M, v)
 
     free = optax.adamw(
@@ -188,7 +189,7 @@ def muon(
     *,
     momentum: Number = 0.95,  # μ
     nesterov: bool = True,
-    free_lr_factor: Number = 0.1,
+    free_lr_factor: Number = 1.0,
     b1: Number = 0.9,
     b2: Number = 0.95,
     eps: Number = 1e-8,
