@@ -15,16 +15,17 @@ from stiefel.function.trees import Tree
 from stiefel.geometry.feasibility import feasible, is_feasible
 from stiefel.geometry.grassmann import check_invariant_gradient
 from stiefel.geometry.rotations import determinants
-from stiefel.runs.checkpoint import open_checkpoint
+from stiefel.runs.checkpoint import open_checkpoint, owned
 from stiefel.runs.driver import Run
 from stiefel.runs.ledger import Ledger, Snapshot
 from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
+from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 
-from .agreement import agree, guarded, join, shared_callback, together
+from .agreement import agree, check_value, guarded, join, shared_callback, together
 from .task import (
     Leaves,
     bind,
@@ -125,10 +126,11 @@ def minimize(
     Result
         ``success`` is True only if the returned point itself meets the tolerance.
     """
-    if unknown:
-        raise TypeError(suggest("option", next(iter(unknown)), _parameter_names()))
-    ranks = join(comm, value)
+    ranks = join(comm)
     with together(ranks):
+        if unknown:
+            raise TypeError(suggest("option", next(iter(unknown)), _parameter_names()))
+        check_value(value)
         tree = Tree(x0)
         solver = solver_of(method, options)
         leaves = leaves_of(tree, x0, manifold)
@@ -137,6 +139,7 @@ def minimize(
         choices = {"value": value, "maxtime": maxtime, "fnoise": fnoise, "stop": stop, "jac": jac}
         functions = {"callback": callback, "precond": precond, "hessp": hessp}
         choices |= {"checkpoint": None if checkpoint is None else str(checkpoint), "resume": resume}
+        choices |= {"checkpoint_interval": checkpoint_interval}
         agree(ranks, leaves, {"method": solver} | limits | choices | functions)
     geometry, X = bind(tree, leaves, ranks)
     X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
@@ -147,32 +150,36 @@ def minimize(
             fun, jac, tree, X, math.inf if maxfun is None else maxfun, hessp, ranks, value, leaves
         )
         rule = rule_of(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
-        preconditioner = guarded(ranks, preconditioner_of(precond, objective))
+        preconditioner = guarded(ranks, preconditioner_of(precond, objective), objective)
         _check(callback, fnoise)
     known = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
     place_and_time = checkpoint, checkpoint_interval, resume, solver
     saver = _saver(*place_and_time, geometry, X, leaves, comm, ranks, known)
-    saved = saver.load(geometry) if saver is not None and saver.exists() else None
     threads = threads_for(X)
     objective.wrap(threads.freely)
-    with threads:
+    with owned(saver), threads, threads:  # twice: see `Threads`
+        saved = saver.load(geometry) if saver is not None and saver.exists() else None
         objective.calibrate(X)
         check_invariant_gradient(geometry, X, objective.first_gradient)
         problem = Problem(
             geometry,
             objective,
             preconditioner and threads.freely(preconditioner),
-            None if fnoise is None else fnoise * objective.scale,
-            geometry.eps(X),
             objective.hessian_product,
-            magnitude=objective.initial_magnitude,
+            Model(
+                geometry.eps(X),
+                None if fnoise is None else fnoise * objective.scale,
+                objective.initial_magnitude,
+            ),
         )
         line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
         stop_flag = shared_callback(ranks, callback and threads.freely(callback))
         ledger = Ledger(problem, objective, ranks, restorations=int(restored))
         run = Run(ledger, solver, rule, stop_flag, line, saver)
         if saver is not None and saved is not None:
-            saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
+            saver.recognise(saved, problem.gradient(X), objective.scale, fnoise or 0.0)
+            if precond is not None:
+                objective.hold_aux(saved.state.x)
             nhev = int(saved.history.as_array()["nhev"][-1])
             objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
             result = run.resume(saved)

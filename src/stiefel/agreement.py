@@ -8,18 +8,24 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from stiefel.backends.arrays import describe, library
+from stiefel.backends.arrays import describe, is_true, library
 from stiefel.backends.rank_kernels import _to_numpy
 from stiefel.backends.ranks import Ranks
 
 
-def join(comm: Any, value: str) -> Ranks | None:
-    """The ranks of ``comm``; None where there is only one, which is the serial program."""
+def check_value(value: str) -> None:
     if value not in ("local", "global"):
         raise ValueError(
             f"value is {value!r}; expected 'local' (fun returns this rank's share of f) or "
             "'global' (fun returns the total on every rank)"
         )
+
+
+def join(comm: Any) -> Ranks | None:
+    """The ranks of ``comm``; None where there is only one, which is the serial program.
+
+    Whatever else is wrong with the arguments must be said after it: the other ranks are waiting.
+    """
     if comm is None:
         return None
     if not (hasattr(comm, "Allreduce") and hasattr(comm, "Get_size")):
@@ -76,17 +82,23 @@ def shared_callback(
         return callback
 
     def call(snapshot: Any) -> bool:
-        return ranks.total(ranks.guard(lambda: callback(snapshot) is True, bool)) > 0
+        return ranks.total(ranks.guard(lambda: is_true(callback(snapshot)), bool)) > 0
 
     return call
 
 
-def guarded(ranks: Ranks | None, function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """A local function (X, V, …) -> like V whose error travels with the next message."""
+def guarded(
+    ranks: Ranks | None, function: Callable[..., Any] | None, objective: Any
+) -> Callable[..., Any] | None:
+    """A local function (X, V, …) -> like V whose error travels with the next message.
+
+    Of leaves that every rank holds in full rank 0's answer is taken: one ulp between two ranks
+    would lead them to two different ends.
+    """
     if ranks is None or function is None:
         return function
 
     def call(X: Any, V: Any, *others: Any) -> Any:
-        return ranks.guard(lambda: function(X, V, *others), lambda: V)
+        return objective.common(ranks.guard(lambda: function(X, V, *others), lambda: V))
 
     return call

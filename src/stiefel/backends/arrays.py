@@ -23,6 +23,13 @@ def is_array(x: Any) -> bool:
     return bool(array_api_compat.is_array_api_obj(x)) and not isinstance(x, np.generic)
 
 
+def is_true(x: Any) -> bool:
+    """Whether x is True, in whichever library; numbers and larger arrays are not."""
+    if isinstance(x, (bool, np.bool_)):
+        return bool(x)
+    return is_array(x) and tuple(x.shape) == () and "bool" in str(x.dtype) and bool(x)
+
+
 def is_floating(x: Array) -> bool:
     xp = array_api_compat.array_namespace(x)
     return bool(xp.isdtype(x.dtype, ("real floating", "complex floating")))

@@ -70,7 +70,7 @@ class Ranks:
         self.comm = comm
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
         self.communication = Communication(0, 0, 0.0)
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._raised: BaseException | None = None
         self._cargo: list[Cargo] = []
         self._clock = 0.0
@@ -129,7 +129,7 @@ class Ranks:
         """``function()``; if it raises, ``fallback()``, and the next message tells all ranks."""
         try:
             return function()
-        except Exception as error:
+        except BaseException as error:  # sys.exit included: the other ranks would wait for ever
             if error is self._raised:  # it has been raised everywhere already
                 raise
             self._error = error
@@ -140,7 +140,7 @@ class Ranks:
         """Local work without messages that fails on every rank if it fails on one."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
             self._error = error
         self.sum(())
 

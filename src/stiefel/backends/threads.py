@@ -5,11 +5,19 @@ BLAS each, whose idle threads wait by spinning and take the cores from the other
 n = 2000, k = 20, an iteration takes seven times as long with two threads as with one, n = 300,
 k = 50 sixteen times.  So one thread is used for small matrices, and for large ones SciPy's BLAS is
 left with one.  The numbers found are restored around every call of the user's functions and at the
-end of the run; solves in several threads of a process count who is inside.
+end of the run.
+
+The setting is a function of the set of running solves, and is computed again from that set at
+every entry and exit: a library has one thread while a solve in the set limits it, and the number
+that was found otherwise.  Entering or leaving twice is entering or leaving once, so that an
+interrupt, which may fall between any two instructions, leaves nothing behind that the next exit
+does not mend, be it of the same solve or of the next one.  A forked child keeps the solves of the
+thread that forked, the only one it has.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -20,39 +28,61 @@ import threadpoolctl
 
 SMALL = 1_000_000  # entries of a point
 
-_lock = threading.Lock()
-_inside: dict[int, int] = {}  # how many solves are limiting a library just now …
-_found: dict[int, int] = {}  # … and the number of threads that it had
+_lock = threading.RLock()  # a signal handler may solve while its thread holds it
+_running: dict[Threads, int] = {}  # the solves that limit just now ↦ their threads
+_found: dict[int, int] = {}  # the number of threads that a limited library had
 
 
 class Threads:
-    """A limit that holds inside ``with`` and outside the functions made by `freely`."""
+    """A limit that holds inside ``with`` and outside the functions made by `freely`.
+
+    ``with threads, threads:`` also holds against an interrupt that falls on the first exit before
+    its first instruction.
+    """
 
     def __init__(self, libraries: list[Any]) -> None:
-        self._libraries = libraries
+        self.libraries = libraries
 
     def __enter__(self) -> Threads:
-        with _lock:
-            for library in self._libraries:
-                key = id(library)
-                if not _inside.get(key):
-                    _found[key] = library.get_num_threads()
-                    if _found[key] != 1:
-                        library.set_num_threads(1)
-                _inside[key] = _inside.get(key, 0) + 1
-        return self
+        try:
+            if self.libraries:
+                self._join()
+            return self
+        except BaseException:
+            self._leave()
+            raise
 
     def __exit__(self, *exception: object) -> None:
+        """Leave, also where that is interrupted, twice if need be."""
+        if not self.libraries:
+            return
+        try:
+            self._leave()
+        except BaseException:
+            try:
+                self._leave()
+            except BaseException:
+                self._leave()
+                raise
+            raise
+
+    def _join(self) -> None:
         with _lock:
-            for library in self._libraries:
-                key = id(library)
-                _inside[key] -= 1
-                if not _inside[key] and _found[key] != 1:
-                    library.set_num_threads(_found[key])
+            here = threading.get_ident()
+            # Solves that call each other are inside one at a time: others of this thread are gone.
+            for solve in [s for s, thread in _running.items() if thread == here and s is not self]:
+                del _running[solve]
+            _running[self] = here
+            _settle(self.libraries)
+
+    def _leave(self) -> None:
+        with _lock:
+            _running.pop(self, None)
+            _settle(self.libraries)
 
     def freely(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function`` with as many threads as its owner chose; to be called inside only."""
-        if not self._libraries:
+        if not self.libraries:
             return function
 
         def free(*arguments: Any) -> Any:
@@ -63,6 +93,27 @@ class Threads:
                 self.__enter__()
 
         return free
+
+
+def _settle(libraries: list[Any]) -> None:
+    """Give each library the number of threads that the running solves ask for."""
+    for library in libraries:
+        key = id(library)
+        if any(library in solve.libraries for solve in _running):
+            if key not in _found:
+                _found[key] = library.get_num_threads()
+            _set(library, 1)
+        elif key in _found:
+            if library.get_num_threads() == 1:  # a number that somebody else chose since is theirs
+                _set(library, _found[key])
+            _found.pop(key, None)
+
+
+def _set(library: Any, number: int) -> None:
+    library.set_num_threads(number)
+    # Since 3.8 threadpoolctl obeys the first thread that sets a number, until it lets go.
+    if hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread()
 
 
 def threads_for(X: Any) -> Threads:
@@ -80,8 +131,8 @@ def threads_for(X: Any) -> Threads:
 def _chosen(library: Any) -> int:
     """The user's number of threads, also while another solve is limiting it."""
     with _lock:
-        key = id(library)
-        return int(_found[key] if _inside.get(key) else library.get_num_threads())
+        number = _found.get(id(library)) or library.get_num_threads()
+    return int(number)
 
 
 @cache
@@ -90,3 +141,26 @@ def _libraries() -> list[Any]:
 
     found = threadpoolctl.ThreadpoolController().select(user_api="blas")
     return list(found.lib_controllers)
+
+
+# -- processes -----------------------------------------------------------------------------
+
+
+def _after_fork() -> None:
+    """In the child: a free lock, and no solves of threads that were left behind."""
+    global _lock
+    _lock = threading.RLock()
+    gone = [solve for solve, thread in _running.items() if thread != threading.get_ident()]
+    for solve in gone:
+        del _running[solve]
+    for solve in gone:
+        _settle(solve.libraries)
+
+
+if hasattr(os, "register_at_fork"):
+    # Nobody is in the middle of a change while the memory is copied.
+    os.register_at_fork(
+        before=lambda: _lock.acquire(),
+        after_in_parent=lambda: _lock.release(),
+        after_in_child=_after_fork,
+    )

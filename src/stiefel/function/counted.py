@@ -106,6 +106,14 @@ class CountedObjective:
         assert self._last is not None
         return self._last[1]
 
+    def hold_aux(self, X: Any) -> None:
+        """Have what ``fun`` returns beside the gradient at X at hand again, without counting."""
+        limit, self._limit, self._held = self._limit, math.inf, None
+        try:
+            self.value_and_gradient(X)
+        finally:
+            self._limit = limit
+
     def projected(
         self, project: Callable[[Any, Any], Any], X: Any, value: float | None = None
     ) -> tuple[float, Any, Any]:

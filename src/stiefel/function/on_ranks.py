@@ -74,12 +74,20 @@ class RankObjective(CountedObjective):
     def _zeros(self) -> tuple[Any, ...]:
         return tuple(kernels_for(leaf).xp.zeros_like(leaf) for leaf in self._leaves)
 
+    def common(self, V: Any) -> Any:
+        """V with rank 0's leaves in the places of those that every rank holds in full."""
+        leaves = V if isinstance(V, tuple) else (V,)
+        result = self._summed(leaves, 1.0 if self._ranks.rank == 0 else 0.0)
+        return result if isinstance(V, tuple) else result[0]
+
     def _completed(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
         """Gradients of replicated leaves summed over ranks, with whatever else travels."""
+        return self._summed(leaves, 1.0 if self._counts else 0.0)
+
+    def _summed(self, leaves: tuple[Any, ...], weight: float) -> tuple[Any, ...]:
         if not self._replicated:
             return leaves
         parts = [_to_numpy(leaves[i]) for i in self._replicated]
-        weight = 1.0 if self._counts else 0.0
         totals = self._ranks.sum([weight * _as_reals(part) for part in parts])
         result = list(leaves)
         for i, part, total in zip(self._replicated, parts, totals):

@@ -2,8 +2,9 @@
 
 A checkpoint holds the solver's state, the history and the driver's counters after a completed
 iteration, and the fingerprint of what was solved: start, manifold, method and its parameters.
-Everything in it is a number, a name or an array; the ray of `Local` is rebuilt, which repeats
-the same arithmetic.  The file format is `stiefel.runs.archive`.
+Everything in it is a number, a name or an array in one flat dict (`saved_types`); the ray of
+`Aim` is made again, which repeats the same arithmetic.  The file format is
+`stiefel.runs.archive`.  While a run goes on it owns the path (`stiefel.runs.files.Lock`).
 """
 
 from __future__ import annotations
@@ -11,27 +12,30 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import scipy.sparse
 
-from stiefel.backends.arrays import is_array, library, to_numpy
-from stiefel.solvers.problem import Local
-from stiefel.types import Array
+from stiefel.backends.arrays import is_array, kernels_for, library, to_numpy
+from stiefel.types import Array, Gradient, Manifold
 
 from . import archive
+from .files import Lock, refuse_special, remove_partial
 from .history import DTYPE, History
-from .saved_types import check_saved
+from .ledger import COUNTERS, Ledger
+from .saved_types import Flat, freeze, is_record, thaw
 
-AGREEMENT = 1e-6  # of f and ‖∇f‖ at x0: another machine rounds differently, another problem differs
+AGREEMENT = 1e-6  # of f and ∇f at x0: another machine rounds differently, another problem differs
+ROUNDINGS = 1e3  # units of rounding that are allowed in any precision
+NUMBERS = ("nfev", "njev", "scale", "seconds")
 
 
 class CheckpointError(archive.ArchiveError):
@@ -59,9 +63,14 @@ class Checkpoint:
     solver: Any
     fingerprint: dict[str, str]
     x0: Array
+    resume: bool = False
     error: str | None = None
     clock: Callable[[], float] = time.monotonic
     _last: float = field(default=-math.inf, repr=False)
+    _geometry: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.lock = Lock(self.path)
 
     def due(self) -> bool:
         return self.clock() - self._last >= self.interval
@@ -75,14 +84,33 @@ class Checkpoint:
     def _read(self) -> tuple[dict[str, Any], list[Any]]:
         return archive.read(self.path)
 
+    def __enter__(self) -> Checkpoint:
+        """Own the path; a file that came into being since is not overwritten."""
+        self.lock.acquire()
+        try:
+            if self.path.exists() and not self.resume:
+                raise _exists(self.path)
+            remove_partial(self.path)
+        except BaseException:
+            self.lock.release()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.lock.release()
+
     def save(self, saved: Saved) -> None:
         """Write; an error leaves the last file whole, is told once, and the run goes on."""
-        encoder = archive.Encoder(lambda cls: _is_known(cls, self.solver))
-        body = saved._asdict()
-        body["state"], body["history"] = _without_rays(saved.state), saved.history.as_array()
-        header = {"fingerprint": self.fingerprint, "body": encoder(body), "tuples": encoder.tuples}
+        flat = freeze(saved.state, "state") | {"history": saved.history.as_array()}
+        for name, value in saved.counters.items():
+            flat |= freeze(value, f"counters.{name}")
+        flat |= {name: getattr(saved, name) for name in NUMBERS}
+        arrays = {n: v for n, v in flat.items() if is_array(v) or isinstance(v, np.generic)}
+        owners = {name: _owner(value) for name, value in arrays.items()}
+        values = {n: v for n, v in flat.items() if n not in arrays}
+        header = {"fingerprint": self.fingerprint, "values": values, "arrays": owners}
         try:
-            self._write(header, encoder.arrays)
+            self._write(header, [to_numpy(value) for value in arrays.values()])
         except (OSError, MemoryError) as error:
             if self.error is None:
                 warnings.warn(
@@ -97,35 +125,59 @@ class Checkpoint:
 
     def load(self, geometry: Any) -> Saved:
         """The saved run, or a `CheckpointError`."""
+        self._geometry = geometry
         try:
             header, arrays = self._read()
             self._compare(header.get("fingerprint"))
-            tuples = header["tuples"]
-            like = self.x0[0] if isinstance(self.x0, tuple) else self.x0
-            decode = archive.Decoder(arrays, tuples, _known_classes(self.solver), like)
-            body = decode(header["body"])
-            table = body["history"]
-            if table.dtype != DTYPE:
-                raise archive.ArchiveError("its history has other columns")
-            check_saved(body)
-            self._check_point(body["state"].x)
-            if not len(table):
-                raise archive.ArchiveError("its history is empty")
-            body["state"] = _with_rays(body["state"], geometry)
-            return Saved(**{**body, "history": History(table)})
+            saved = self._thawed(self._flat(header, arrays))
+            self._check_point(saved.state.x, "point")
+            self._check_point(saved.counters["initial_gradient"], "first gradient")
+            return saved._replace(state=_with_rays(saved.state, geometry))
         except (archive.ArchiveError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise self._refuse(error) from None
 
-    def recognise(self, saved: Saved, local: Local, scale: float, noise: float) -> None:
-        """Refuse to go on with another function: f and ‖∇f‖ at x0 must be the saved ones."""
-        f, norm = local.f / scale, local.norm / scale
-        f0, norm0 = (saved.counters[name] / saved.scale for name in ("initial_f", "initial_norm"))
-        if abs(f - f0) > AGREEMENT * max(abs(f0), norm0) + 10.0 * noise or abs(
-            norm - norm0
-        ) > AGREEMENT * norm0 + 10.0 * math.sqrt(noise):
+    def _flat(self, header: dict[str, Any], arrays: list[Any]) -> Flat:
+        values, owners = header.get("values"), header.get("arrays")
+        if not isinstance(values, dict) or not isinstance(owners, dict):
+            raise archive.ArchiveError("it has no values")
+        if len(owners) != len(arrays) or set(owners) & set(values):
+            raise archive.ArchiveError("its arrays are not the ones that it names")
+        like = self.x0[0] if isinstance(self.x0, tuple) else self.x0
+        found = zip(owners.items(), arrays)
+        return values | {name: _returned(a, owner, like) for (name, owner), a in found}
+
+    def _thawed(self, flat: Flat) -> Saved:
+        """The record in a flat dict, each value checked against its annotation."""
+        state, hints = thaw(state_type(self.solver), flat, "state"), get_type_hints(Ledger)
+        counters = {name: thaw(hints[name], flat, f"counters.{name}") for name in COUNTERS}
+        nfev, njev = (thaw(int, flat, name) for name in ("nfev", "njev"))
+        scale, seconds = (thaw(float, flat, name) for name in ("scale", "seconds"))
+        if not (0 < scale < math.inf and 0 <= seconds < math.inf):
+            raise archive.ArchiveError(f"its scale is '{scale}' and its seconds are '{seconds}'")
+        table = flat.pop("history", None)
+        if getattr(table, "dtype", None) != DTYPE or table.ndim != 1 or not len(table):
+            raise archive.ArchiveError("its history is empty, or has other columns")
+        if flat:
+            raise archive.ArchiveError(
+                f"it holds {next(iter(flat))}, which this method does not use"
+            )
+        return Saved(state, History(table), counters, nfev, njev, scale, seconds)
+
+    def recognise(self, saved: Saved, at: Gradient, scale: float, noise: float) -> None:
+        """Refuse to go on with another function: f and ∇f at x0 must be the saved ones."""
+        geometry, first = self._geometry, saved.counters["initial_gradient"]
+        f, f0 = at.f / scale, saved.counters["initial_f"] / saved.scale
+        norm0 = saved.counters["initial_norm"] / saved.scale
+        change = geometry.combine(1.0 / scale, at.G, -1.0 / saved.scale, first)
+        gap = geometry.norm(self.x0, change)
+        agreement = max(AGREEMENT, ROUNDINGS * geometry.eps(self.x0))
+        # Comparisons with what is not finite are false, and such a start has nothing to go on with.
+        if abs(f - f0) > agreement * max(abs(f0), norm0) + 10.0 * noise or (
+            gap > agreement * norm0 + 10.0 * math.sqrt(noise)
+        ):
             raise self._refuse(
-                f"it is of a run of another function (at x0 there f = {f0:.10g} with gradient norm "
-                f"{norm0:.6g}, here {f:.10g} with {norm:.6g})"
+                f"it is of a run of another function (at x0 there f = {f0:.10g}, here {f:.10g}; "
+                f"the gradients differ by {gap:.3g}, of {norm0:.3g})"
             )
 
     def _refuse(self, why: object) -> CheckpointError:
@@ -134,10 +186,10 @@ class Checkpoint:
             "pass another path, or move the file away to start anew"
         )
 
-    def _check_point(self, x: Any) -> None:
+    def _check_point(self, x: Any, what: str) -> None:
         leaves, expected = (p if isinstance(p, tuple) else (p,) for p in (x, self.x0))
         if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in expected]:
-            raise archive.ArchiveError("its point does not have the shape of x0")
+            raise archive.ArchiveError(f"its {what} does not have the shape of x0")
 
     def _compare(self, stored: Any) -> None:
         if not isinstance(stored, dict):
@@ -160,7 +212,9 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Check the arguments before anything is computed."""
     where = check_place(path, interval, resume)
-    return Checkpoint(where, interval, solver, fingerprint(solver, geometry, x0, **others), x0)
+    state_type(solver)
+    facts = fingerprint(solver, geometry, x0, **others)
+    return Checkpoint(where, interval, solver, facts, x0, resume)
 
 
 def check_place(path: Any, interval: float, resume: bool, exists: bool = True) -> Path:
@@ -177,11 +231,22 @@ def check_place(path: Any, interval: float, resume: bool, exists: bool = True) -
         raise FileNotFoundError(
             f"checkpoint is {str(where)!r}; expected a file in a folder that exists"
         )
+    if exists:
+        refuse_special(where)
     if exists and where.exists() and not resume:
-        raise FileExistsError(
-            f"{where} exists already; pass resume=True to go on from it, or move it away"
-        )
+        raise _exists(where)
     return where
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(
+        f"{path} exists already; pass resume=True to go on from it, or move it away"
+    )
+
+
+def owned(saver: Checkpoint | None) -> AbstractContextManager[Any]:
+    """The path is this run's, if it has one."""
+    return nullcontext() if saver is None else saver
 
 
 # -- what was solved -----------------------------------------------------------------------
@@ -240,24 +305,33 @@ def _hash(values: Any) -> str:
 # -- the state -----------------------------------------------------------------------------
 
 
-def _modules(solver: Any) -> list[str]:
-    packages = (__package__ + ".", "stiefel.geometry.")
-    own = [name for name in sys.modules if name.startswith(packages)]
-    return [*own, type(solver).__module__]
+def state_type(solver: Any) -> type:
+    """The NamedTuple that ``solver.init`` says it returns."""
+    found = get_type_hints(type(solver).init).get("return")
+    if not is_record(found):
+        raise TypeError(
+            f"the method {type(solver).__name__} cannot be saved: its init must be annotated with "
+            "the NamedTuple that it returns"
+        )
+    return found  # type: ignore[return-value]
 
 
-def _is_known(cls: type, solver: Any) -> bool:
-    return cls.__module__ in _modules(solver)
+def _owner(value: Any) -> str:
+    """Whether an array is a NumPy array or scalar, or of the library of x0."""
+    if isinstance(value, np.generic):
+        return "scalar"
+    return "numpy" if isinstance(value, np.ndarray) else "x0"
 
 
-def _known_classes(solver: Any) -> dict[str, type]:
-    """Records and enums that a state may be made of: those of solvers and geometry alone."""
-    found = {}
-    for module in _modules(solver):
-        for cls in vars(sys.modules[module]).values():
-            if isinstance(cls, type) and (hasattr(cls, "_fields") or issubclass(cls, Enum)):
-                found[f"{cls.__module__}.{cls.__qualname__}"] = cls
-    return found
+def _returned(values: Any, owner: Any, like: Array) -> Any:
+    if owner == "numpy":
+        return values
+    if owner == "scalar" and values.shape == ():
+        return values[()]
+    if owner != "x0":
+        raise archive.ArchiveError("one of its arrays is of an unknown kind")
+    k = kernels_for(like)
+    return k.xp.asarray(values, device=k.device(like))
 
 
 def _map_records(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -267,15 +341,9 @@ def _map_records(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _without_rays(state: Any) -> Any:
-    return _map_records(state, lambda r: r._replace(ray=None) if isinstance(r, Local) else r)
-
-
-def _with_rays(state: Any, geometry: Any) -> Any:
+def _with_rays(state: Any, geometry: Manifold) -> Any:
     def rebuild(record: Any) -> Any:
-        local = getattr(record, "local", None)
-        if not isinstance(local, Local):
-            return record
-        return record._replace(local=local.with_ray(geometry, record.x))
+        aim = getattr(record, "aim", None)
+        return record._replace(aim=aim.remade(geometry, record.x)) if aim else record
 
     return _map_records(state, rebuild)

@@ -7,9 +7,11 @@ of a table mean the same for every solver.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stiefel.backends.arrays import is_true
 from stiefel.function.counted import EvaluationLimit
 from stiefel.geometry.feasibility import feasible, is_feasible
 from stiefel.solvers.problem import Problem
@@ -63,7 +65,9 @@ class Run:
 
     def _begin(self, x0: Array) -> SolverState:
         state = self.solver.init(self.problem, x0)
-        self.ledger.initial_f, self.ledger.initial_norm = state.local.f, state.local.norm
+        self.ledger.initial_f, self.ledger.initial_norm = state.at.f, state.at.norm
+        if self.checkpoint is not None:
+            self.ledger.initial_gradient = state.at.G
         self._record(state)
         return state
 
@@ -73,8 +77,12 @@ class Run:
             result = run()
         except BaseException as error:
             if self.ranks is None or self.ranks.raised_everywhere(error):
-                self._attach_best(error)
-                self._save()  # otherwise both would wait for ranks that are not coming
+                # On other ranks both would wait for ranks that are not coming.  Nothing that goes
+                # wrong here takes the place of the user's exception.
+                with suppress(Exception):
+                    self._save()
+                with suppress(Exception):  # not every exception takes attributes
+                    self._attach_best(error)
             raise
         self._save()
         if self.checkpoint is not None and self.checkpoint.error is not None:
@@ -97,13 +105,13 @@ class Run:
         return self.ledger.result(state, reason)
 
     def _reason(self, state: SolverState) -> Reason | None:
-        local = state.local
-        if not local.finite:
+        at = state.at
+        if not at.finite:
             return Reason(
                 Status.NOT_FINITE,
-                f"f = {local.f}, gradient norm {local.norm} in iteration {self.ledger.nit}",
+                f"f = {at.f}, gradient norm {at.norm} in iteration {self.ledger.nit}",
             )
-        if reason := self.stop.reason(self.ledger.progress(local)):
+        if reason := self.stop.reason(self.ledger.progress(at)):
             return reason
         if state.failure is not None:
             hint = HINTS.get(state.failure, "")
@@ -112,10 +120,10 @@ class Run:
         if idle > PATIENCE + self.ledger.nit // 2:
             # Where f could be read, rounding is no excuse.
             return Reason(
-                Status.ROUNDING_LIMIT if state.blind else Status.STEP_NOT_FOUND,
+                Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,
                 f"no measurable progress in {idle} iterations: {self.ledger.reached()}",
             )
-        if self.callback is not None and self.callback(self.ledger.snapshot(state)) is True:
+        if self.callback is not None and is_true(self.callback(self.ledger.snapshot(state))):
             return Reason(Status.STOPPED_BY_CALLBACK, "the callback returned True")
         return None
 

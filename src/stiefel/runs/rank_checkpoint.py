@@ -23,7 +23,7 @@ from stiefel.backends.arrays import library
 from stiefel.types import Array
 
 from . import archive
-from .checkpoint import Checkpoint, check_place, describe
+from .checkpoint import Checkpoint, check_place, describe, state_type
 
 Plain = np.ndarray[Any, Any]
 NOWHERE = -1  # an array that is the same on every rank
@@ -41,6 +41,13 @@ class RankCheckpoint(Checkpoint):
     def exists(self) -> bool:
         """As rank 0 sees it."""
         return bool(self.ranks.total(self.ranks.rank == 0 and self.path.exists()))
+
+    def __enter__(self) -> RankCheckpoint:
+        """Rank 0 owns the path for all."""
+        with self.ranks.together():
+            if self.ranks.rank == 0:
+                super().__enter__()
+        return self
 
     # -- saving ----------------------------------------------------------------------------
 
@@ -150,6 +157,7 @@ def open_rank_checkpoint(
     """Check the arguments; ``leaves`` are (array, manifold, whether its rows live on the ranks)."""
     with ranks.together():
         where = check_place(path, interval, resume, exists=ranks.rank == 0)
+        state_type(solver)
     spread = [leaf for leaf, _, distributed in leaves if distributed]
     cuts = _cuts(ranks, spread)
     facts = {
@@ -160,7 +168,7 @@ def open_rank_checkpoint(
         "manifold": ", ".join(type(manifold).__name__ for _, manifold, _ in leaves),
         "layout": ", ".join("rows" if d else "copy" for _, _, d in leaves),
     } | {name: "none" if v is None else "given" for name, v in others.items()}
-    result = RankCheckpoint(where, interval, solver, facts, x0)
+    result = RankCheckpoint(where, interval, solver, facts, x0, resume)
     result.ranks, result.leaves, result.cuts = ranks, spread, cuts
     if ranks.size > 1:
         result.clock = ranks.clock
