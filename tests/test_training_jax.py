@@ -220,12 +220,7 @@ def test_every_view_in_every_precision_is_trained(name, dtype):
     params, targets = start(dtype), model(jnp.float64, seed=7)
     targets["tall"] = 3 * model(jnp.float64, seed=8)["tall"]  # long steps
     loss = distance(targets)
-    rates = {
-        "sgd": 0.02,
-        "adam": optax.linear_schedule(0.1, 0.001, 300),
-        "muon": optax.linear_schedule(0.1, 0.001, 300),
-    }
-    after, _ = train(RULES[name](rates[name], MARKS), params, loss, 300)
+    after, _ = train(RULES[name](0.02, MARKS), params, loss, 300)
     assert jax.tree.map(lambda x: (x.dtype, x.shape), after) == jax.tree.map(
         lambda x: (x.dtype, x.shape), params
     )
