@@ -8,9 +8,9 @@ loss.backward(); optimizer.step()
 free.  `Accelerated` is for a loss of the whole data and searches along lines.
 """
 
-from .interop.torch_optimizer import Accelerated, is_marked, mark_orthonormal
-from .training.torch_marks import copy_marks, is_orthonormal, orthonormal
-from .training.torch_rules import SGD, Adam, Muon
+from stiefel.training.torch_accelerated import Accelerated, is_marked, mark_orthonormal
+from stiefel.training.torch_marks import copy_marks, is_orthonormal, orthonormal
+from stiefel.training.torch_rules import SGD, Adam, Muon
 
 __all__ = [
     "SGD",
