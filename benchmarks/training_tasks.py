@@ -191,7 +191,7 @@ def fake_quantised(W: Tensor, bits: int = 4) -> Tensor:
 
 
 def quantisation(seed: int) -> Trial:
-    """A rotation R of the residual stream of a gated block with outliers; 4-bit error, 200 steps."""
+    """A rotation of the residual stream of a gated block with outliers; 4-bit error, 200 steps."""
     torch.manual_seed(seed)
     d, hidden = 64, 128
     spread = torch.exp(torch.randn(d))  # some channels are much larger than others

@@ -8,7 +8,7 @@ loss.backward(); optimizer.step()
 free.  `Accelerated` is for a loss of the whole data and searches along lines.
 """
 
-from stiefel.interop.torch_optimizer import Accelerated, is_marked, mark_orthonormal
+from stiefel.training.torch_accelerated import Accelerated, is_marked, mark_orthonormal
 from stiefel.training.torch_marks import copy_marks, is_orthonormal, orthonormal
 from stiefel.training.torch_rules import SGD, Adam, Muon
 

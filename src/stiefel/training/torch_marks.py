@@ -95,21 +95,22 @@ class OrthonormalParameter(nn.Parameter):
     def __deepcopy__(self, memo: dict[int, Any]) -> OrthonormalParameter:
         if id(self) not in memo:
             data = self.data.clone(memory_format=torch.preserve_format)
-            memo[id(self)] = _stamp(nn.Parameter(data, self.requires_grad), self.stiefel_mark)
+            memo[id(self)] = set_mark(nn.Parameter(data, self.requires_grad), self.stiefel_mark)
         return memo[id(self)]
 
     def __reduce_ex__(self, proto: Any) -> Any:
         return _rebuild, (self.data, self.requires_grad, self.stiefel_mark)
 
 
-def _stamp(parameter: Any, mark: Mark) -> Any:
+def set_mark(parameter: Any, mark: Mark) -> Any:
+    """Mark a parameter, which keeps its identity."""
     parameter.__class__ = OrthonormalParameter
     parameter.stiefel_mark = mark
     return parameter
 
 
 def _rebuild(data: Tensor, requires_grad: bool, mark: Mark) -> Any:
-    return _stamp(nn.Parameter(data, requires_grad), mark)
+    return set_mark(nn.Parameter(data, requires_grad), mark)
 
 
 def mark_of(parameter: Tensor) -> Mark | None:
@@ -220,7 +221,7 @@ def _parameter(target: Any, name: str | None) -> Any:
 
 
 def _remember(target: Any, name: str | None, parameter: Any, mark: Mark) -> None:
-    _stamp(parameter, mark)
+    set_mark(parameter, mark)
     if isinstance(target, nn.Module) and name is not None:
         if ON_MODULE not in target.__dict__:
             target.__dict__[ON_MODULE] = {}
@@ -233,7 +234,7 @@ def _after_loading(module: nn.Module, incompatible: Any) -> None:
     for name, mark in module.__dict__[ON_MODULE].items():
         parameter = getattr(module, name)
         if mark_of(parameter) is None:
-            _stamp(parameter, mark)
+            set_mark(parameter, mark)
 
 
 def _while_saving(module: nn.Module, state: Any, prefix: str, metadata: dict[str, Any]) -> None:
@@ -293,7 +294,7 @@ def parameters_of(model: nn.Module) -> Iterator[nn.Parameter]:
         for name, mark in module.__dict__.get(ON_MODULE, {}).items():
             parameter = getattr(module, name, None)
             if isinstance(parameter, nn.Parameter) and mark_of(parameter) is None:
-                _stamp(parameter, mark)
+                set_mark(parameter, mark)
     yield from model.parameters()
 
 
