@@ -116,7 +116,7 @@ def accelerated(
             m.project(y, jnp.conj(g))
             for m, y, g in zip(factors, leaves, jax.tree_util.tree_leaves(grads), strict=True)
         ]
-        slope = sum(_pair(m, y, g, g) for m, y, g in zip(factors, leaves, G, strict=True))
+        slope = sum(_inner_product(m, y, g, g) for m, y, g in zip(factors, leaves, G, strict=True))
         gamma = state.gamma
         if value_fn is not None:
             f_Y = value_fn(params) if value is None else jnp.asarray(value)
@@ -129,7 +129,7 @@ def accelerated(
 
         # ⟨∇f(Y_t), W_t⟩ < −γ‖∇f(Y_t)‖² with W_t = lift(Y_t, X_t)
         away = sum(
-            _pair(m, y, g, m.lift(y, x))
+            _inner_product(m, y, g, m.lift(y, x))
             for m, y, g, x in zip(factors, leaves, G, accepted, strict=True)
         )
         restart = (state.k > 0) & (away < -gamma * slope)
@@ -178,7 +178,7 @@ def _ray(m: Any, X: Array, W: Array) -> Callable[[Array], Array]:
     return (lambda t: X + t * W) if isinstance(m, Euclidean) else m.ray(X, W)
 
 
-def _pair(m: Any, X: Array, V: Array, W: Array) -> Array:
+def _inner_product(m: Any, X: Array, V: Array, W: Array) -> Array:
     """g*(V, W) as an array: the manifold's own `inner` is a Python number."""
     if isinstance(m, Euclidean):
         return _pair(m.kernels_at(X), V, W)
