@@ -78,9 +78,12 @@ def accelerated(
     >>> method = stiefel.jax.accelerated(0.1)
     >>> X = stiefel.random_point(6, 2, seed=0, like=jnp.zeros(1, jnp.float32))
     >>> state = method.init(X)
-    >>> for _ in range(60):
+    >>> @jax.jit
+    ... def step(X, state):
     ...     updates, state = method.update(jax.grad(loss)(X), state, X, value_fn=loss)
-    ...     X = optax.apply_updates(X, updates)
+    ...     return optax.apply_updates(X, updates), state
+    >>> for _ in range(60):
+    ...     X, state = step(X, state)
     >>> round(float(loss(X)), 3)
     3.0
     """
