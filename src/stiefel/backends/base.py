@@ -207,6 +207,10 @@ class Kernels:
     def device(self, A: Array) -> Any:
         return A.device
 
+    def constant(self, A: Array) -> Array:
+        """A, on whose value no result depends: no derivative passes through it."""
+        return A
+
     def solve(self, A: Array, B: Array) -> Array:
         """A⁻¹B for a small (stack of) A."""
         return self.xp.linalg.solve(A, B)
