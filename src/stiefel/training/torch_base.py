@@ -184,7 +184,10 @@ class ManifoldOptimizer(torch.optim.Optimizer):
 
     def _all_finite(self, device: Any, work: list[tuple[Group, Batch]]) -> Tensor:
         gradients = [p.grad for _, b in work for p in b.members]
-        norms = torch._foreach_norm(gradients, math.inf)
+        half = [g for g in gradients if g.dtype == torch.float16]  # whose norm would overflow
+        rest = [g for g in gradients if g.dtype != torch.float16]
+        norms = torch._foreach_norm(half, 2, dtype=torch.float32) if half else ()
+        norms = (*norms, *(torch._foreach_norm(rest) if rest else ()))
         finite = torch.stack([s.to(device, torch.float32) for s in norms]).isfinite().all()
         found = getattr(self, "found_inf", None)
         return finite if found is None else finite & (found.to(device) == 0)
