@@ -205,7 +205,7 @@ class ManifoldOptimizer(torch.optim.Optimizer):
         old = self._read(group, batch, G, finite)
         X = old.pop("point")
         rule = self.free_rule if batch.free else self.constrained_rule
-        after, new = rule(group, batch.mark.scale, X, torch.where(finite, G, 0.0), old)
+        after, new = rule(group, batch.mark.scale, X, G, old)  # of no use if G is not finite
         for name, value in new.items():
             self._write(batch, name, torch.where(finite, value, old[name]))
         self._write(batch, "point", torch.where(finite, after, X))
