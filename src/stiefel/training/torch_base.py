@@ -20,7 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .torch_marks import Mark, check_on_manifold, mark_of, parameters_of, working_dtype
+from .torch_marks import (
+    Mark,
+    check_on_manifold,
+    mark_of,
+    parameters_of,
+    refuse_sharded,
+    working_dtype,
+)
 
 State = dict[str, Tensor]
 Group = dict[str, Any]
@@ -128,7 +135,7 @@ class ManifoldOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         try:
             self._check_parameters(self.param_groups[-1])
-        except ValueError:
+        except (TypeError, ValueError):
             self.param_groups.pop()
             raise
 
@@ -147,6 +154,7 @@ class ManifoldOptimizer(torch.optim.Optimizer):
     def _check_parameters(self, group: Group) -> None:
         marked = 0
         for i, p in enumerate(group["params"]):
+            refuse_sharded(p)
             mark = mark_of(p)
             if mark is None:
                 continue
