@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,16 @@ def number(x: float | None) -> str:
 
 def table(task: str, methods: dict[str, Any]) -> str:
     sign = -1 if task == "attention" else 1
-    rank = lambda m: min(
-        (sign * s["score"] for s in m["seeds"] if s["score"] is not None), default=9
-    )
+
+    def rank(found: dict[str, Any]) -> float:
+        scores = [s["score"] for s in found["seeds"]]
+        return math.inf if None in scores else sign * sum(scores) / len(scores)
+
     lines = [f"**{TITLES[task]}**", "", "| method | best rate | three seeds | ms a step |"]
     lines.append("|---|---|---|---|")
-    base = methods.get("geoopt SGD", {}).get("seeds", [{}])[0].get("ms")
+    base = min(
+        (s["ms"] for s in methods.get("geoopt SGD", {}).get("seeds", ()) if "ms" in s), default=0
+    )
     for name, found in sorted(methods.items(), key=lambda item: rank(item[1])):
         scores = " · ".join(number(s["score"]) for s in found["seeds"])
         ms = [s["ms"] for s in found["seeds"] if "ms" in s]
@@ -47,7 +52,9 @@ def online(found: dict[str, Any]) -> str:
         for name, run in at.items():
             if isinstance(run, dict):
                 reached = [e for e in run["epochs"].values() if e is not None]
-                epochs = f"{min(reached)}" if reached else "not in ten"
+                epochs = (
+                    f"{min(reached)}" if reached else "not in ten" if run["epochs"] else "not run"
+                )
                 lines.append(
                     f"| {k} | {at['n']} | {name} | {epochs} | {run['time']:.2f} × landing |"
                 )
