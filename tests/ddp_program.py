@@ -57,7 +57,40 @@ def main(rank, file):
         one = torch.cat([p.detach().flatten() for p in alone.parameters()])
         torch.testing.assert_close(one, mine, atol=1e-6, rtol=0, msg=f"{name}: not the same run")
         assert isinstance(copy.deepcopy(model.module)[0].weight, type(alone[0].weight))
+    sharded(rank, x, y)
     distributed.destroy_process_group()
+
+
+def sharded(rank, x, y):
+    """fully_shard: orthonormal parameters stay whole, and a sharded one is refused."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2,))
+    torch.manual_seed(0)
+    model, refused = network(), network()
+    whole = [model[0].weight, model[2].weight]
+    fully_shard(model, mesh=mesh, ignored_params=set(whole))
+    fully_shard(refused, mesh=mesh)
+    try:
+        SGD(refused)
+    except TypeError as error:
+        assert "is sharded; pass ignored_params" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("a sharded orthonormal parameter was taken")
+    ours = SGD(whole, lr=0.05, momentum=0.9)
+    theirs = torch.optim.SGD([p for p in model.parameters() if hasattr(p, "device_mesh")], lr=0.05)
+    losses = []
+    for _ in range(20):
+        model.zero_grad()
+        loss = (model(x[rank::2]) - y[rank::2]).square().mean()
+        loss.backward()
+        for p in whole:  # fully_shard leaves the gradients of ignored parameters to the caller
+            distributed.all_reduce(p.grad)
+            p.grad /= 2
+        ours.step(), theirs.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.7 * losses[0]
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+DOCUMENTS = ("guide", "libraries", "reach", "training", "training_jax")
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{p}.md" for p in ("guide", "libraries", "reach", "training_jax")),
+    *(ROOT / "docs" / f"{p}.md" for p in DOCUMENTS),
 ]
 PAGES += [p for p in sorted((ROOT / "docs" / "applications").glob("*.md")) if p.stem != "index"]
 

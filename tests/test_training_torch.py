@@ -92,7 +92,7 @@ def test_training_lowers_the_loss_on_the_manifold(name, scale):
             lambda p: torch.optim.AdamW(p, lr=0.03, weight_decay=0.2),
         ),
         (
-            lambda p: Muon(p, lr=0.3, betas=(0.8, 0.9)),
+            lambda p: Muon(p, lr=0.3, free_lr_factor=0.1, betas=(0.8, 0.9)),
             lambda p: torch.optim.AdamW(p, lr=0.03, betas=(0.8, 0.9), weight_decay=0),
         ),
     ],

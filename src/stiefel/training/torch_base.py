@@ -20,7 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .torch_marks import Mark, check_on_manifold, mark_of, parameters_of, working_dtype
+from .torch_marks import (
+    Mark,
+    check_on_manifold,
+    mark_of,
+    parameters_of,
+    refuse_sharded,
+    working_dtype,
+)
 
 State = dict[str, Tensor]
 Group = dict[str, Any]
@@ -128,7 +135,7 @@ class ManifoldOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         try:
             self._check_parameters(self.param_groups[-1])
-        except ValueError:
+        except (TypeError, ValueError):
             self.param_groups.pop()
             raise
 
@@ -147,6 +154,7 @@ class ManifoldOptimizer(torch.optim.Optimizer):
     def _check_parameters(self, group: Group) -> None:
         marked = 0
         for i, p in enumerate(group["params"]):
+            refuse_sharded(p)
             mark = mark_of(p)
             if mark is None:
                 continue
@@ -184,7 +192,10 @@ class ManifoldOptimizer(torch.optim.Optimizer):
 
     def _all_finite(self, device: Any, work: list[tuple[Group, Batch]]) -> Tensor:
         gradients = [p.grad for _, b in work for p in b.members]
-        norms = torch._foreach_norm(gradients, math.inf)
+        half = [g for g in gradients if g.dtype == torch.float16]  # whose norm would overflow
+        rest = [g for g in gradients if g.dtype != torch.float16]
+        norms = torch._foreach_norm(half, 2, dtype=torch.float32) if half else ()
+        norms = (*norms, *(torch._foreach_norm(rest) if rest else ()))
         finite = torch.stack([s.to(device, torch.float32) for s in norms]).isfinite().all()
         found = getattr(self, "found_inf", None)
         return finite if found is None else finite & (found.to(device) == 0)
@@ -202,7 +213,7 @@ class ManifoldOptimizer(torch.optim.Optimizer):
         old = self._read(group, batch, G, finite)
         X = old.pop("point")
         rule = self.free_rule if batch.free else self.constrained_rule
-        after, new = rule(group, batch.mark.scale, X, torch.where(finite, G, 0.0), old)
+        after, new = rule(group, batch.mark.scale, X, G, old)  # of no use if G is not finite
         for name, value in new.items():
             self._write(batch, name, torch.where(finite, value, old[name]))
         self._write(batch, "point", torch.where(finite, after, X))

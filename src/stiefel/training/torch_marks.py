@@ -294,8 +294,19 @@ def parameters_of(model: nn.Module) -> Iterator[nn.Parameter]:
         for name, mark in module.__dict__.get(ON_MODULE, {}).items():
             parameter = getattr(module, name, None)
             if isinstance(parameter, nn.Parameter) and mark_of(parameter) is None:
+                refuse_sharded(parameter)
                 set_mark(parameter, mark)
     yield from model.parameters()
+
+
+def refuse_sharded(parameter: Any) -> None:
+    """A process that holds some rows of a matrix cannot step on its manifold."""
+    if hasattr(parameter, "device_mesh"):
+        raise TypeError(
+            f"a parameter of shape {tuple(parameter.shape)} is sharded; pass "
+            "ignored_params={the orthonormal parameters} to fully_shard, give those to this "
+            "optimiser and the sharded ones to one of torch.optim"
+        )
 
 
 def copy_marks(source: nn.Module | Mapping[str, Any], target: nn.Module) -> None:
