@@ -35,6 +35,7 @@ FRONT_DOOR = [
     "nearest",
     "random_point",
     "check_gradient",
+    "check_minimum",
 ]
 
 # A package may import itself and what stands before it.

@@ -25,6 +25,8 @@ from stiefel.runs.stopping import Rule
 from stiefel.solvers.problem import Problem
 
 from .agreement import agree, check_value, guarded, join, shared_callback, together
+from .minimum import escape_saddles
+from .starts import solve_from_many
 from .task import (
     Leaves,
     bind,
@@ -62,6 +64,10 @@ def minimize(
     resume: bool = False,
     comm: Any = None,
     value: str = "local",
+    escape: bool = False,
+    starts: Any = None,
+    seed: Any = 0,
+    workers: int = 1,
     **unknown: Any,
 ) -> Result:
     """Minimise a function of matrices with orthonormal columns.
@@ -119,12 +125,25 @@ def minimize(
     value
         With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
         the total on every rank.
+    escape
+        Look whether the run has ended at a saddle, go down from there, and so on until the end is
+        a minimum within the tolerance of `check_minimum`; ``result.minimum`` is the last check.
+    starts
+        A number of solves from different starts: x0 and random points; or a list of points.  The
+        best result is returned, with the table of all minima found in ``result.starts``.
+    seed, workers
+        With ``starts``: the seed of the random points, and the number of processes.
 
     Returns
     -------
     Result
         ``success`` is True only if the returned point itself meets the tolerance.
     """
+    given = {name: v for name, v in locals().items() if name != "unknown"} | unknown
+    if starts is not None:
+        return solve_from_many(minimize, given)
+    if escape:
+        return escape_saddles(minimize, given)
     ranks = join(comm)
     with together(ranks):
         if unknown:
