@@ -22,6 +22,7 @@ from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
+from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 
 from .agreement import agree, check_value, guarded, join, shared_callback, together
@@ -183,17 +184,19 @@ def minimize(
             geometry,
             objective,
             preconditioner and threads.freely(preconditioner),
-            None if fnoise is None else fnoise * objective.scale,
-            geometry.eps(X),
             objective.hessian_product,
-            magnitude=objective.initial_magnitude,
+            Model(
+                geometry.eps(X),
+                None if fnoise is None else fnoise * objective.scale,
+                objective.initial_magnitude,
+            ),
         )
         line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
         stop_flag = shared_callback(ranks, callback and threads.freely(callback))
         ledger = Ledger(problem, objective, ranks, restorations=int(restored))
         run = Run(ledger, solver, rule, stop_flag, line, saver)
         if saver is not None and saved is not None:
-            saver.recognise(saved, problem.local(X), objective.scale, fnoise or 0.0)
+            saver.recognise(saved, problem.gradient(X), objective.scale, fnoise or 0.0)
             if precond is not None:
                 objective.hold_aux(saved.state.x)
             nhev = int(saved.history.as_array()["nhev"][-1])

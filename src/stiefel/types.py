@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 Array = Any  # of NumPy, PyTorch, JAX or another library that follows the array API
 Point = Any  # an array, or a tuple of arrays with a manifold for each
@@ -51,6 +51,30 @@ class Gradient(NamedTuple):
     @property
     def finite(self) -> bool:
         return math.isfinite(self.f) and math.isfinite(self.norm)
+
+
+class Metric(NamedTuple):
+    """How φ raises an index; see `stiefel.geometry.metric`."""
+
+    D: Array | None = None  # None for the identity
+    omega: float = 2.0
+    horizontal: bool = False
+    scale: float = 1.0  # of this leaf among the leaves of a tree
+
+
+class Aim(NamedTuple):
+    """Where a solver looks from a point: for t > 0 the curve descends, its slope is negative."""
+
+    direction: Array  # a cotangent, or a tangent where a metric goes with it
+    slope: float  # of f along the curve, at t = 0
+    curve: Annotated[Curve, "rebuilt"]  # not saved, but made again
+    metric: Metric | tuple[Metric, ...] | None = None
+
+    def remade(self, manifold: Manifold, x: Point) -> Aim:
+        """The same with its curve made again, which repeats every bit."""
+        if self.metric is None:
+            return self._replace(curve=manifold.ray(x, self.direction))
+        return self._replace(curve=manifold.ray_along(x, self.direction, self.metric))
 
 
 class Curve(Protocol):
@@ -98,15 +122,11 @@ class Curve(Protocol):
 
 
 class Manifold(Protocol):
-    """Where points live; bound to one array library by `bind`.
+    """Where points live; bound to one array library by ``bind(X)``.
 
     A manifold of your own is a class with these functions.  Those from `block` on serve solvers
     with a memory; `stiefel.geometry.blocks.Blocks` provides them for every manifold of arrays.
     """
-
-    def bind(self, X: Point, ranks: Any = None) -> Manifold:
-        """This manifold for points like X, with its array library resolved."""
-        ...
 
     # -- cotangents and tangents
     def project(self, X: Point, G: Array) -> Cotangent:
@@ -190,10 +210,6 @@ class Manifold(Protocol):
 
     def nearest(self, A: Array) -> Point:
         """The point nearest to any array."""
-        ...
-
-    def check_point(self, X: Point, name: str = "X0") -> None:
-        """Raise an error that says what is wrong with X, or return."""
         ...
 
     def dimension(self, X: Point) -> int:

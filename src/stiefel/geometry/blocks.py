@@ -12,9 +12,9 @@ import numpy as np
 
 from stiefel.backends.arrays import to_numpy
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array
+from stiefel.types import Array, Metric
 
-from .metric import Metric, squared_change
+from .metric import squared_change
 from .ray import Secant
 
 

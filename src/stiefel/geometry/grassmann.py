@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array
+from stiefel.types import Array, Metric
 
 from . import hessian as second_order
 from . import metric as metrics
-from .metric import CANONICAL, Metric
+from .metric import CANONICAL
 from .ray import Lowered
 from .stiefel import Stiefel
 

@@ -13,23 +13,13 @@ QᴴDQ takes the place of the one with D, so that nothing depends on the choice 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array
+from stiefel.types import Array, Metric
 
 from . import fused
 from .ray import Curvature, Squares, squares
-
-
-class Metric(NamedTuple):
-    """How φ raises an index; D is None for the identity."""
-
-    D: Array | None = None
-    omega: float = 2.0
-    horizontal: bool = False
-    scale: float = 1.0  # of this leaf among the leaves of a tree
-
 
 CANONICAL = Metric()
 

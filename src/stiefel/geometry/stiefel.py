@@ -16,7 +16,7 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array
+from stiefel.types import Array, Metric
 
 from . import cayley, checks, fused
 from . import hessian as second_order
@@ -24,7 +24,7 @@ from . import metric as metrics
 from .blocks import Blocks
 from .fused import FusedRay, FusedTangentRay
 from .geodesic import geodesic_point
-from .metric import CANONICAL, Learning, Metric
+from .metric import CANONICAL, Learning
 from .ray import ColumnRay, Lowered, Ray, TangentRay
 
 

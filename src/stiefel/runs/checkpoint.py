@@ -3,7 +3,7 @@
 A checkpoint holds the solver's state, the history and the driver's counters after a completed
 iteration, and the fingerprint of what was solved: start, manifold, method and its parameters.
 Everything in it is a number, a name or an array in one flat dict (`saved_types`); the ray of
-`Local` is rebuilt, which repeats the same arithmetic.  The file format is
+`Aim` is made again, which repeats the same arithmetic.  The file format is
 `stiefel.runs.archive`.  While a run goes on it owns the path (`stiefel.runs.files.Lock`).
 """
 
@@ -25,8 +25,7 @@ import numpy as np
 import scipy.sparse
 
 from stiefel.backends.arrays import is_array, kernels_for, library, to_numpy
-from stiefel.solvers.problem import Local
-from stiefel.types import Array
+from stiefel.types import Array, Gradient, Manifold
 
 from . import archive
 from .files import Lock, refuse_special, remove_partial
@@ -164,12 +163,12 @@ class Checkpoint:
             )
         return Saved(state, History(table), counters, nfev, njev, scale, seconds)
 
-    def recognise(self, saved: Saved, local: Local, scale: float, noise: float) -> None:
+    def recognise(self, saved: Saved, at: Gradient, scale: float, noise: float) -> None:
         """Refuse to go on with another function: f and ∇f at x0 must be the saved ones."""
         geometry, first = self._geometry, saved.counters["initial_gradient"]
-        f, f0 = local.f / scale, saved.counters["initial_f"] / saved.scale
+        f, f0 = at.f / scale, saved.counters["initial_f"] / saved.scale
         norm0 = saved.counters["initial_norm"] / saved.scale
-        change = geometry.combine(1.0 / scale, local.G, -1.0 / saved.scale, first)
+        change = geometry.combine(1.0 / scale, at.G, -1.0 / saved.scale, first)
         gap = geometry.norm(self.x0, change)
         agreement = max(AGREEMENT, ROUNDINGS * geometry.eps(self.x0))
         # Comparisons with what is not finite are false, and such a start has nothing to go on with.
@@ -342,11 +341,9 @@ def _map_records(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _with_rays(state: Any, geometry: Any) -> Any:
+def _with_rays(state: Any, geometry: Manifold) -> Any:
     def rebuild(record: Any) -> Any:
-        local = getattr(record, "local", None)
-        if not isinstance(local, Local):
-            return record
-        return record._replace(local=local.with_ray(geometry, record.x))
+        aim = getattr(record, "aim", None)
+        return record._replace(aim=aim.remade(geometry, record.x)) if aim else record
 
     return _map_records(state, rebuild)

@@ -65,9 +65,9 @@ class Run:
 
     def _begin(self, x0: Array) -> SolverState:
         state = self.solver.init(self.problem, x0)
-        self.ledger.initial_f, self.ledger.initial_norm = state.local.f, state.local.norm
+        self.ledger.initial_f, self.ledger.initial_norm = state.at.f, state.at.norm
         if self.checkpoint is not None:
-            self.ledger.initial_gradient = state.local.G
+            self.ledger.initial_gradient = state.at.G
         self._record(state)
         return state
 
@@ -105,13 +105,13 @@ class Run:
         return self.ledger.result(state, reason)
 
     def _reason(self, state: SolverState) -> Reason | None:
-        local = state.local
-        if not local.finite:
+        at = state.at
+        if not at.finite:
             return Reason(
                 Status.NOT_FINITE,
-                f"f = {local.f}, gradient norm {local.norm} in iteration {self.ledger.nit}",
+                f"f = {at.f}, gradient norm {at.norm} in iteration {self.ledger.nit}",
             )
-        if reason := self.stop.reason(self.ledger.progress(local)):
+        if reason := self.stop.reason(self.ledger.progress(at)):
             return reason
         if state.failure is not None:
             hint = HINTS.get(state.failure, "")
@@ -120,7 +120,7 @@ class Run:
         if idle > PATIENCE + self.ledger.nit // 2:
             # Where f could be read, rounding is no excuse.
             return Reason(
-                Status.ROUNDING_LIMIT if state.blind else Status.STEP_NOT_FOUND,
+                Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,
                 f"no measurable progress in {idle} iterations: {self.ledger.reached()}",
             )
         if self.callback is not None and is_true(self.callback(self.ledger.snapshot(state))):

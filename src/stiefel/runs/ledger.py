@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 from stiefel.function.counted import CountedObjective
 from stiefel.geometry.feasibility import feasible, is_feasible
-from stiefel.solvers.problem import Local, Problem
-from stiefel.types import Array
+from stiefel.solvers.noise import Watch
+from stiefel.solvers.problem import Problem
+from stiefel.types import Array, Gradient, Point
 
 from .history import History, Record
 from .result import Result, Status
@@ -40,12 +41,12 @@ WINDOW = 10  # iterations over which the relative decrease of f is measured
 class SolverState(Protocol):
     """What the driver reads of a solver's state."""
 
-    x: Array
-    local: Local
+    x: Point
+    at: Gradient
     gamma: float
     k: int
     restarted: bool
-    blind: bool
+    watch: Watch
     failure: Status | None
 
 
@@ -101,49 +102,54 @@ class Ledger:
         return self.seconds_before + self._clock() - self._started
 
     def record(self, state: SolverState) -> None:
-        local, scale = state.local, self.objective.scale
+        at, scale = state.at, self.objective.scale
         self.history.append(
             Record(
-                local.f / scale,
-                local.norm / scale,
+                at.f / scale,
+                at.norm / scale,
                 state.gamma * scale,
                 state.k,
                 self.objective.nfev,
                 self.objective.njev,
                 self.seconds,
                 state.restarted,
-                local.ray.defect,
+                self._defect(state),
                 self.objective.nhev,
             )
         )
         self._keep_best(state)
 
+    def _defect(self, state: SolverState) -> float:
+        """From the Gram matrices of the state's curve, where it has one."""
+        aim = getattr(state, "aim", None)
+        return self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect
+
     def _keep_best(self, state: SolverState) -> None:
-        local = state.local
-        if not local.finite:
+        at, watch = state.at, state.watch
+        if not at.finite:
             return
-        noise = max(self.problem.noise(local.f), getattr(state, "noise", 0.0))
-        fell = not state.blind and local.f < self.reference_f - noise
-        if fell or local.norm < IMPROVEMENT * self.reference_norm:
+        noise = max(self.problem.noise.level(at.f), watch.noise)
+        fell = not watch.blind and at.f < self.reference_f - noise
+        if fell or at.norm < IMPROVEMENT * self.reference_norm:
             self.last_progress = self.nit
-            self.reference_f = min(local.f, self.reference_f)
-            self.reference_norm = min(local.norm, self.reference_norm)
+            self.reference_f = min(at.f, self.reference_f)
+            self.reference_norm = min(at.norm, self.reference_norm)
         best = self.best
         if (
             best is None
-            or local.f < best.f - noise
-            or (local.f <= best.f + noise and local.norm < best.norm)
+            or at.f < best.f - noise
+            or (at.f <= best.f + noise and at.norm < best.norm)
         ):
-            self.best = Best(state.x, local.f, local.norm, local.G)
+            self.best = Best(state.x, at.f, at.norm, at.G)
 
-    def progress(self, local: Local) -> Progress:
+    def progress(self, at: Gradient) -> Progress:
         scale = self.objective.scale
         return Progress(
             self.nit,
             self.objective.nfev,
             self.seconds,
-            local.f / scale,
-            local.norm / scale,
+            at.f / scale,
+            at.norm / scale,
             self.initial_norm / scale,
             self._recent_decrease,
         )
@@ -168,8 +174,8 @@ class Ledger:
         scale = self.objective.scale
         return Snapshot(
             self.objective.user_point(state.x),
-            state.local.f / scale,
-            state.local.norm / scale,
+            state.at.f / scale,
+            state.at.norm / scale,
             state.gamma * scale,
             self.nit,
             self.objective.nfev,
@@ -181,8 +187,8 @@ class Ledger:
     # -- results ---------------------------------------------------------------------------
 
     def result(self, state: SolverState, reason: Reason) -> Result:
-        local = state.local
-        best = Best(state.x, local.f, local.norm, local.G)
+        at = state.at
+        best = Best(state.x, at.f, at.norm, at.G)
         if reason.status is not Status.CONVERGED and self.best is not None:
             best = self.best
         return self.package(best, reason)

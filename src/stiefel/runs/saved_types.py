@@ -1,15 +1,15 @@
 """A record of arrays and numbers as one flat dict, and back.
 
-    freeze(State(x, Local(f, G, …), doubts=(…)), "state")
-        {"state.x": array, "state.local.f": 1.5, "state.local.G": array, …, "state.doubts": 2,
-         "state.doubts.0.size": 1e-9, …}
+    freeze(State(x, Gradient(f, G, …), doubts=(…)), "state")
+        {"state.x": array, "state.at.f": 1.5, "state.at.G": array, …, "state.doubts": 2,
+         "state.doubts.0.gap": 1e-9, …}
     thaw(State, flat, "state")      the same record
 
 A record is a NamedTuple; its fields hold numbers, arrays, names (enums), None, further records, and
 tuples of these, of which the dict also holds the length.  What belongs where is not in the dict but
 in the annotations of the record's class: no class is looked up by a name from a file, and a value
-of another type than its annotation is refused.  Fields annotated as
-`Rebuilt` are left out, and are None afterwards.
+of another type than its annotation is refused.  Fields annotated
+as ``Annotated[…, "rebuilt"]`` are left out, and are None afterwards.
 
 The law: a state that was frozen and thawed takes the same next step, bit for bit.  So nothing may
 depend on which object an array is.

@@ -19,11 +19,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stiefel.geometry.metric import CANONICAL, Metric
+from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.ray import Secant, pairs_of
-from stiefel.types import Array
+from stiefel.types import Array, Gradient, Metric
 
-from .problem import Gradient, Problem
+from .problem import Problem
 
 DWARFED = 1e5  # rounding errors of a rotation part below which a normal part tells nothing
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding

@@ -8,8 +8,9 @@ from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry import Stiefel
 from stiefel.objectives import Brockett
-from stiefel.solvers.line_search import TwoSided
+from stiefel.solvers.noise import Model, Watch
 from stiefel.solvers.problem import Problem
+from stiefel.solvers.two_sided import TwoSided
 
 
 def near_the_minimum(rtol):
@@ -17,21 +18,23 @@ def near_the_minimum(rtol):
     x = stiefel.minimize(f, stiefel.random_point(60, 4, seed=3), rtol=rtol).x
     geometry = Stiefel().bind(x)
     objective = CountedObjective(f, None, Tree(x), x)
-    return Problem(geometry, objective, magnitude=200.0), x
+    return Problem(geometry, objective, noise=Model(magnitude=200.0)), x
 
 
 @pytest.mark.parametrize("rtol", [1e-2, 1e-4, 1e-5, 1e-6, 1e-7])
 def test_a_step_that_is_too_long_is_not_taken_for_noise(rtol):
     """Leaps to shorter steps must not pass over the good ones and then blame the function."""
     problem, x = near_the_minimum(rtol)
-    local = problem.local(x)
+    at = problem.gradient(x)
+    aim = problem.against(x, *problem.steepest(x, at))
     stable = 1.0 / (2.0 * 4.0 * 60.0)  # 1/L at the minimum
     for too_long in 1.5 ** np.arange(60):
-        trial = TwoSided()(problem, local, too_long * stable, 0.0, 0.0)
+        trial = TwoSided()(problem, at, aim, too_long * stable, Watch(), 0.0)
         assert trial is not None
-        assert trial.readable
-        assert trial.noise == 0.0
-        assert trial.f <= local.f - 0.5 * trial.gamma * local.slope + problem.noise(local.f)
+        assert not trial.watch.blind
+        assert trial.watch.noise == 0.0
+        armijo = at.f + 0.5 * trial.gamma * aim.slope
+        assert trial.f <= armijo + problem.noise.level(at.f)
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (30, 3)])

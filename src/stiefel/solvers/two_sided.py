@@ -10,46 +10,35 @@ of λ_d doubles, so that a step 10²⁰⁰ times too long is found in two dozen 
 lattice γ₀ λ_dʲ); a trial that was held already is not evaluated again; and beneath the noise of f
 comparisons mean nothing.  Growth, which must see a small part of the decrease, becomes invisible
 first: from then on the step is the longest recent one until that fails.  When the decrease itself
-is invisible, the step is accepted as it is and called unreadable.
+is invisible, the step is accepted as it is and called blind.
 
-A search that shrinks until nothing is visible has not been on a smooth function with its
-gradient, and the changes of f along the way say what it was on instead: changes proportional to
-γ belong to a wrong gradient and a constant change to a jump (no step is found); anything else is
-noise of f, which is remembered from then on.
+A search that shrinks until nothing is visible has not been on a smooth function with its gradient,
+and the steps that were refused say what it was on instead (`noise`).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stiefel.types import Array
+from stiefel.types import Aim, Gradient, Point
 
-from .problem import Local, Problem
+from .noise import MARGIN, WITNESSES, Kind, Watch, Witness, judge, testifies
+from .problem import Problem
 
 MAX_TRIALS = 60
 MEMORY = 0.98  # how slowly the longest recent step is forgotten
-MARGIN = 2.0  # a difference is visible if it is this many times the noise of f
 GALLOP_AFTER = 12
-TAIL = 4.0  # a smooth function accepts steps this many times too long: shorter ones testify
-WITNESSES = 3  # so many of the shortest steps are asked, each SPACING times as long as the last
-SPACING = 10.0
-CLEAR = 100.0  # a witness's predicted decrease is this many times the noise
-ALIKE = 3.0  # changes of f per step length that agree within this factor are proportional to it
-JUMP_SPREAD = 0.02  # changes of f that agree to this fraction come from a jump …
-LAST_DIGIT = 10.0  # … if they are this many times what the first step could have made good
 
 
 class Trial(NamedTuple):
-    """A point on the ray."""
+    """A point on the curve."""
 
-    X: Array
+    X: Point
     f: float
     gamma: float
-    readable: bool  # the decrease is larger than the noise of f
-    noise: float  # the noise of f beyond plain rounding, as measured so far
+    watch: Watch
     ceiling: float  # the longest recent step
 
 
@@ -63,11 +52,11 @@ class TwoSided:
     may_grow: bool = True
 
     def __call__(
-        self, problem: Problem, local: Local, gamma: float, noise: float, ceiling: float
+        self, problem: Problem, at: Gradient, aim: Aim, gamma: float, watch: Watch, ceiling: float
     ) -> Trial | None:
-        """A step along −W that meets the Armijo condition, or None if there is none."""
-        search = _Search(problem, local, noise)
-        visible = search.visible((1.0 - self.growth_threshold) * gamma * local.slope)
+        """A step along the curve that meets the Armijo condition, or None if there is none."""
+        search = _Search(problem, at, aim, watch)
+        visible = search.visible((1.0 - self.growth_threshold) * gamma)
         if self.may_grow and visible:
             trial = self._shrink(search, self._grow(search, search.at(gamma)))
         else:
@@ -99,15 +88,15 @@ class TwoSided:
         return trial
 
     def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
-        rejected: list[Trial] = []  # without their points, which are tall
+        refused: list[Trial] = []  # without their points, which are tall
         leap = 1
         for i in range(MAX_TRIALS):
-            if not trial.readable:
-                return search.diagnose(rejected, trial)
+            if trial.watch.blind:
+                return search.judged(refused, trial)
             if search.accepts(trial, self.sufficient_decrease):
                 return self._back(search, trial, leap)
             trial = trial._replace(X=None)
-            rejected.append(trial)
+            refused.append(trial)
             leap = self._shrinks(i, trial.gamma, search)
             trial = search.at(trial.gamma / self.growth**leap)
         return None
@@ -129,7 +118,7 @@ class TwoSided:
         A leap ends where the decrease can still be read: good steps that it passed over must not
         look like noise.
         """
-        shrinks, limit = _gallop(i), search.shortest_readable
+        shrinks, limit = _gallop(i), search.shortest_visible
         if shrinks == 1 or not 0 < limit < gamma:
             return shrinks
         steps = (math.log(gamma) - math.log(limit)) / math.log(self.growth)  # γ/limit overflows
@@ -137,65 +126,56 @@ class TwoSided:
 
 
 class _Search:
-    """Values along one ray."""
+    """Values along one curve."""
 
-    def __init__(self, problem: Problem, local: Local, noise: float) -> None:
-        self.problem, self.local, self.measured = problem, local, noise
-        self.noise = max(noise, problem.noise(local.f))
+    def __init__(self, problem: Problem, at: Gradient, aim: Aim, watch: Watch) -> None:
+        self.problem, self.f, self.aim, self.watch = problem, at.f, aim, watch
+        self.noise = max(watch.noise, problem.noise.level(at.f))
 
     def at(self, gamma: float) -> Trial:
-        X = self.local.ray(-gamma)
+        X = self.aim.curve(gamma)
         f = self.problem.objective.value(X)
         # Half of the predicted decrease is what the Armijo test has to see.
-        readable = self.visible(0.5 * gamma * self.local.slope)
-        return Trial(X, f, gamma, readable, self.measured, gamma)
+        blind = not self.visible(0.5 * gamma)
+        return Trial(X, f, gamma, self.watch._replace(blind=blind), gamma)
 
-    def visible(self, difference: float) -> bool:
-        return difference > MARGIN * self.noise
+    def visible(self, gamma: float) -> bool:
+        """Whether the decrease that the slope promises for γ can be seen."""
+        return -gamma * self.aim.slope > MARGIN * self.noise
 
     def below(self, trial: Trial, c: float) -> bool:
         """Whether f fell by more than c times what its slope predicts."""
-        return trial.f < self.local.f - c * trial.gamma * self.local.slope
+        return trial.f < self.f + c * trial.gamma * self.aim.slope
 
     def accepts(self, trial: Trial, c: float) -> bool:
-        return trial.f <= self.local.f - c * trial.gamma * self.local.slope + self.noise
+        return trial.f <= self.f + c * trial.gamma * self.aim.slope + self.noise
 
     @property
-    def shortest_readable(self) -> float:
-        return 2.0 * MARGIN * self.noise / self.local.slope
+    def shortest_visible(self) -> float:
+        return -2.0 * MARGIN * self.noise / self.aim.slope
 
-    def diagnose(self, rejected: list[Trial], last: Trial) -> Trial | None:
+    def judged(self, refused: list[Trial], last: Trial) -> Trial | None:
         """What to do with steps that were refused until f could no longer be read."""
-        if not rejected:
-            return last
-        first = rejected[0]
-        tail = [t for t in rejected if t.gamma * TAIL <= first.gamma and math.isfinite(t.f)]
-        if len(tail) < WITNESSES:
-            return last
-        # The shortest steps only: what f does on longer ones is its curvature.
-        noise = max(self.measured, *(abs(t.f - self.local.f) for t in tail[-WITNESSES:]))
-        witnesses = self._witnesses(tail)
-        if len(witnesses) == WITNESSES:
-            changes = [t.f - self.local.f for t in witnesses]
-            rates = [abs(c) / t.gamma for c, t in zip(changes, witnesses, strict=True)]
-            proportional = 0 < max(rates) <= ALIKE * min(rates)
-            alike = max(changes) - min(changes) <= JUMP_SPREAD * max(changes)
-            jump = alike and max(changes) > LAST_DIGIT * first.gamma * self.local.slope
-            if proportional or jump:
-                return None
-        # Where f did not change at all, this much was lost in its digits.
-        still = itertools.takewhile(lambda t: t.f == self.local.f, reversed(tail))
-        noise = max([noise, *(t.gamma * self.local.slope for t in still)])
-        longest = next(t for t in (first, *tail) if t.f <= self.local.f + noise)
-        return longest._replace(X=self.local.ray(-longest.gamma), readable=False, noise=noise)
+        witnesses = [self._witness(t) for t in refused if math.isfinite(t.f) and self._is_short(t)]
+        plausible = self.problem.noise.plausible(self.f)
+        kind, noise = judge(witnesses, self.noise, plausible)
+        if kind is Kind.OPEN:  # nothing else is left that could have refused the shortest steps
+            noise = max((w.gap for w in witnesses[-WITNESSES:]), default=0.0)
+            if not (len(witnesses) > WITNESSES and noise <= plausible):
+                return last
+        elif kind is not Kind.NOISE:
+            return None
+        longest = next((t for t in refused if t.f <= self.f + noise), last)
+        watch = Watch(max(self.watch.noise, noise), blind=True)
+        return longest._replace(X=self.aim.curve(longest.gamma), watch=watch)
 
-    def _witnesses(self, tail: list[Trial]) -> list[Trial]:
-        found: list[Trial] = []
-        for t in reversed(tail):
-            clear = t.gamma * self.local.slope > CLEAR * self.noise
-            if clear and (not found or t.gamma >= SPACING * found[-1].gamma):
-                found.append(t)
-        return found[:WITNESSES]
+    def _witness(self, trial: Trial) -> Witness:
+        """Nothing is known of slopes out there: what a refused step changed is the gap itself."""
+        change, promised = abs(trial.f - self.f), -trial.gamma * self.aim.slope
+        return Witness(trial.gamma, change or promised, promised, still=not change)
+
+    def _is_short(self, trial: Trial) -> bool:
+        return testifies(self.aim.curve, trial.gamma)
 
 
 def _gallop(i: int) -> int:
