@@ -289,6 +289,7 @@ def test_orthogonal_procrustes_is_found_in_both_components(seed):
     r = stiefel.minimize(f, np.eye(8), starts=4)
     assert r.success
     assert r.fun == pytest.approx(f.value(Q), rel=1e-9)
+    assert r.fun == r.starts[0].fun == min(m.fun for m in r.starts)
     assert len(r.starts) >= 2
     assert "different minima" in r.message
 

@@ -18,6 +18,7 @@ from stiefel.solvers.curvature import (
     find_symmetry,
     lowest_curvatures,
 )
+from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 from stiefel.solvers.trust_region import hessian_of
 from stiefel.types import Point, Status
@@ -149,18 +150,19 @@ def check_minimum(
     objective = CountedObjective(fun, jac, tree, X, hessp=hessp)
     objective.calibrate(X)
     _, gradient, _ = objective.value_and_gradient(X)
-    problem = Problem(geometry, objective, eps=geometry.eps(X), hessp=objective.hessian_product)
+    rounding = Model(geometry.eps(X))
+    problem = Problem(geometry, objective, hessp=objective.hessian_product, noise=rounding)
     rng = np.random.default_rng((seed, len("check_minimum")))
     symmetry = find_symmetry(geometry, objective, X, rng)
-    zero = tol if tol is not None else _zero(problem, X)
+    zero = tol if tol is not None else _zero(problem)
     product = hessian_of(problem, X, gradient)
     found = lowest_curvatures(geometry, X, product, symmetry, zero, int(maxproducts), rng)
     G = geometry.project(X, gradient)
     return _verdict(problem, objective, X, G, found, zero, symmetry.dimension)
 
 
-def _zero(problem: Problem, X: Point) -> float:
-    single = problem.eps > 1e-10
+def _zero(problem: Problem) -> float:
+    single = problem.noise.eps > 1e-10
     return (ZERO if problem.hessp is not None else ZERO_OF_DIFFERENCES) * (1e3 if single else 1.0)
 
 

@@ -93,7 +93,7 @@ def solve_from_many(minimize: Callable[..., Result], given: dict[str, Any]) -> R
         raise ValueError("callback= is called in this process; it does not go with workers > 1")
     results = _solve_all(minimize, given, points, int(workers))
     table, asked = _table(results, given)
-    best = results[min(table.minima[0].starts) if table.minima else _lowest(results)]
+    best = _lowest([results[i] for i in table[0].starts] if table.minima else results)
     answer = Result(best)  # its own counts stay in the table
     for name in ("nfev", "njev", "nhev"):
         answer[name] = sum(r[name] for r in results)
@@ -103,9 +103,8 @@ def solve_from_many(minimize: Callable[..., Result], given: dict[str, Any]) -> R
     return answer
 
 
-def _lowest(results: Sequence[Result]) -> int:
-    finite = [r.fun if math.isfinite(r.fun) else math.inf for r in results]
-    return int(np.argmin(finite))
+def _lowest(results: Sequence[Result]) -> Result:
+    return min(results, key=lambda r: r.fun if math.isfinite(r.fun) else math.inf)
 
 
 # -- starts --------------------------------------------------------------------------------
