@@ -201,7 +201,8 @@ def starting_points(seed: int, tally: Tally, count: int = 20) -> None:
     for _ in range(count):
         n, k = int(rng.integers(3, 9)), int(rng.integers(1, 3))
         U = np.linalg.qr(rng.standard_normal((n, n)))[0]
-        a, d = np.sort(rng.uniform(0, 10, n)), np.sort(rng.uniform(1, 5, k))[::-1]
+        # Not closer than what the check calls zero: 1e-5 of the largest curvature.
+        a, d = np.cumsum(rng.uniform(0.1, 2, n)), np.cumsum(rng.uniform(0.1, 2, k))[::-1]
         A = (U * a) @ U.T
 
         def fun(X: Any, A: Any = A, d: Any = d) -> Any:
