@@ -264,6 +264,11 @@ def test_counts_limits_and_history_are_those_of_all_legs():
     assert (np.diff(r.history["nfev"]) >= 0).all()
     assert len(r.history) == r.nit + r.escapes + 1
     assert stiefel.minimize(fun, U[:, 4:], escape=True, maxiter=2).nit <= 2
+    for limit in (1, 2, 5, 8, 20, 40):
+        calls.clear()
+        limited = stiefel.minimize(fun, U[:, 4:], escape=True, maxfun=limit)
+        assert len(calls) == limited.nfev <= limit
+        assert not limited.success
 
 
 def test_an_ordinary_minimum_is_confirmed_and_nothing_else_changes():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from stiefel.function.counted import CountedObjective
+from stiefel.function.counted import CountedObjective, EvaluationLimit
 from stiefel.function.trees import Tree
 from stiefel.runs.history import History
 from stiefel.runs.result import Result
@@ -148,6 +151,17 @@ def check_minimum(
     tree = Tree(x)
     geometry, X = place(tree, x, manifold)
     objective = CountedObjective(fun, jac, tree, X, hessp=hessp)
+    return _check(geometry, objective, X, tol, int(maxproducts), seed)
+
+
+def _check(
+    geometry: Any,
+    objective: CountedObjective,
+    X: Point,
+    tol: float | None = None,
+    maxproducts: int = PRODUCTS,
+    seed: int = 0,
+) -> MinimumCheck:
     objective.calibrate(X)
     _, gradient, _ = objective.value_and_gradient(X)
     rounding = Model(geometry.eps(X))
@@ -156,7 +170,7 @@ def check_minimum(
     symmetry = find_symmetry(geometry, objective, X, rng)
     zero = tol if tol is not None else _zero(problem)
     product = hessian_of(problem, X, gradient)
-    found = lowest_curvatures(geometry, X, product, symmetry, zero, int(maxproducts), rng)
+    found = lowest_curvatures(geometry, X, product, symmetry, zero, maxproducts, rng)
     G = geometry.project(X, gradient)
     return _verdict(problem, objective, X, G, found, zero, symmetry.dimension)
 
@@ -212,6 +226,14 @@ def _verdict(
 
 # -- out of saddles ------------------------------------------------------------------------
 
+MOST_ESCAPES = 100
+STILL = 1e-9  # a start whose gradient is this small against curvature is stationary already
+FEWEST = 20  # evaluations of a run that can afford to look at its start first
+# Runs that ended where they saw no way on; one that ended for lack of time is not looked at.
+ENDED = (Status.CONVERGED, Status.ROUNDING_LIMIT, Status.STEP_NOT_FOUND)
+SUMS = ("nit", "restarts", "restorations")
+CALLS = ("nfev", "njev", "nhev")
+
 
 def leave_saddle(
     fun: Any, x: Any, direction: Any, *, jac: Any = None, manifold: Any = None
@@ -228,26 +250,24 @@ def leave_saddle(
     """
     tree = Tree(x)
     geometry, X = place(tree, x, manifold)
-    leaves = tree.flatten(direction, "direction")
-    T = leaves if isinstance(X, tuple) else leaves[0]
-    ray = geometry.ray(X, geometry.lower_index(X, T))
     objective = CountedObjective(fun, jac, tree, X)
-    f = objective.value(X)
-    noise, t = 10.0 * geometry.eps(X) * abs(f), 1.0
+    return _leave(geometry, objective, X, tree.flatten(direction, "direction")), objective.nfev
+
+
+def _leave(
+    geometry: Any, objective: CountedObjective, X: Point, direction: tuple[Any, ...]
+) -> Any | None:
+    T = direction if isinstance(X, tuple) else direction[0]
+    ray = geometry.ray(X, geometry.lower_index(X, T))
+    f, t = objective.value(X), 1.0
+    noise = 10.0 * geometry.eps(X) * abs(f)
     while t > SHORTEST:
         values = {s: objective.value(ray(s)) for s in (t, -t)}
         best = min(values, key=lambda s: values[s] if math.isfinite(values[s]) else math.inf)
         if values[best] < f - noise:
-            return objective.user_point(geometry.restore(ray(best))), objective.nfev
+            return objective.user_point(geometry.restore(ray(best)))
         t *= 0.5
-    return None, objective.nfev
-
-
-MOST_ESCAPES = 100
-STILL = 1e-9  # a start whose gradient is this small against curvature is stationary already
-# Runs that ended where they saw no way on; one that ended for lack of time is not looked at.
-ENDED = (Status.CONVERGED, Status.ROUNDING_LIMIT, Status.STEP_NOT_FOUND)
-SUMS = ("nit", "nfev", "njev", "nhev", "restarts", "restorations", "seconds")
+    return None
 
 
 def escape_saddles(minimize: Callable[..., Result], given: dict[str, Any]) -> Result:
@@ -259,65 +279,104 @@ def escape_saddles(minimize: Callable[..., Result], given: dict[str, Any]) -> Re
     for name in ("checkpoint", "comm"):
         if given.get(name) is not None:
             raise ValueError(f"escape=True does not go with {name}=; check the result instead")
-    asked = {k: given[k] for k in ("jac", "hessp", "manifold")}
-    fun, rest, legs = given["fun"], given | {"escape": False}, list[Result]()
-    first = check_minimum(fun, given["x0"], **asked, maxproducts=1)
-    spent = first.nfev
-    size = first.largest + first.residual
-    if first.gradient_norm <= STILL * size:
-        # Rounding of a gradient that vanishes is nothing to compare gradients with.
-        least = (DEFAULT_RTOL if given["rtol"] is None else given["rtol"]) * size
-        rest = rest | {"gtol": max(given["gtol"], least)}
-    while True:
-        legs.append(minimize(**rest))
-        result = legs[-1]
-        if result.status not in ENDED or len(legs) > MOST_ESCAPES:
-            return _joined(legs, None, spent)
-        check = check_minimum(fun, result.x, **asked)
-        spent += check.nfev
-        point = None
-        if check.kind == "saddle":
-            del asked["hessp"]
-            point, calls = leave_saddle(fun, result.x, check.direction, **asked)
-            asked["hessp"], spent = given["hessp"], spent + calls
-        if point is None:
-            return _joined(legs, check, spent)
-        rest = rest | {"x0": point, "gtol": given["gtol"]} | _left(given, legs, spent)
+    return _Escape(minimize, given).run()
 
 
-def _left(given: dict[str, Any], legs: list[Result], spent: int) -> dict[str, Any]:
-    """What is left of the limits, and at least the one step that finds that nothing is."""
-    limits: dict[str, Any] = {"maxiter": max(given["maxiter"] - sum(r.nit for r in legs), 0)}
-    if given["maxfun"] is not None:
-        limits["maxfun"] = max(given["maxfun"] - sum(r.nfev for r in legs) - spent, 1)
-    if given["maxtime"] is not None:
-        limits["maxtime"] = max(given["maxtime"] - sum(r.seconds for r in legs), 1e-3)
-    return limits
+class _Escape:
+    """The legs of a run that leaves saddles, and what its checks have cost."""
 
+    def __init__(self, minimize: Callable[..., Result], given: dict[str, Any]) -> None:
+        self.minimize, self.given = minimize, given | {"escape": False}
+        self.legs: list[Result] = []
+        self.spent = dict.fromkeys(CALLS, 0)
+        self.began = time.perf_counter()
 
-def _joined(legs: list[Result], check: MinimumCheck | None, spent: int) -> Result:
-    """One result of all legs."""
-    result, tables = legs[-1], []
-    for i, leg in enumerate(legs):
-        rows = leg.history.as_array()
-        for name in ("nfev", "njev", "nhev", "seconds"):
-            rows[name] += sum(r.history.as_array()[name][-1] for r in legs[:i])
-        tables.append(rows)
-    for name in SUMS:
-        result[name] = sum(leg[name] for leg in legs)
-    result.nfev += spent
-    result.history = History(np.concatenate(tables))
-    result.minimum, result.escapes = check, len(legs) - 1
-    if check is not None and check.kind == "saddle":
-        result.success, result.status = False, Status.ROUNDING_LIMIT
-        result.message = f"ROUNDING_LIMIT: at a saddle that no visible step leaves: {check}"
-    elif check is not None:
-        result.message += (
-            f" ({check.kind}: smallest curvature {_first(check):.3g} of {check.largest:.3g}; "
-            f"saddles left: {result.escapes})"
+    def run(self) -> Result:
+        point, rest = self.given["x0"], self._first_tolerance()
+        while True:
+            self.legs.append(self.minimize(**self.given | rest | {"x0": point} | self._left()))
+            if self.legs[-1].status not in ENDED or len(self.legs) > MOST_ESCAPES:
+                return self._joined(None)
+            try:
+                check = self._asked(self.legs[-1].x, lambda m, f, X, _: _check(m, f, X))
+                point = self._lower(check) if check.kind == "saddle" else None
+            except EvaluationLimit:
+                return self._joined(None, Status.MAX_EVALUATIONS)
+            if point is None:
+                return self._joined(check)
+            if not self._left().get("maxfun", 1):
+                return self._joined(None, Status.MAX_EVALUATIONS)
+            rest = {}
+
+    def _lower(self, check: MinimumCheck) -> Any | None:
+        return self._asked(
+            self.legs[-1].x, lambda m, f, X, tree: _leave(m, f, X, tree.flatten(check.direction))
         )
-    return result
+
+    def _first_tolerance(self) -> dict[str, float]:
+        """Rounding of a gradient that vanishes at x0 is nothing to compare gradients with."""
+        if self._left().get("maxfun", math.inf) < FEWEST:
+            return {}
+        first = self._asked(self.given["x0"], lambda m, f, X, _: _check(m, f, X, maxproducts=1))
+        size = first.largest + first.residual
+        if first.gradient_norm > STILL * size:
+            return {}
+        rtol = DEFAULT_RTOL if self.given["rtol"] is None else self.given["rtol"]
+        return {"gtol": max(self.given["gtol"], rtol * size)}
+
+    def _asked(self, x: Any, question: Callable[..., Any]) -> Any:
+        """A question about f at x, with a counted objective; its calls count."""
+        tree = Tree(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said by `minimize`
+            geometry, X = place(tree, x, self.given["manifold"])
+        limit = self._left().get("maxfun", math.inf)
+        asked = self.given["fun"], self.given["jac"], tree, X, limit, self.given["hessp"]
+        objective = CountedObjective(*asked)
+        try:
+            return question(geometry, objective, X, tree)
+        finally:
+            for name in CALLS:
+                self.spent[name] += getattr(objective, name)
+
+    def _left(self) -> dict[str, Any]:
+        """What is left of the limits."""
+        given, done = self.given, self.legs
+        limits: dict[str, Any] = {"maxiter": max(given["maxiter"] - sum(r.nit for r in done), 0)}
+        if given["maxfun"] is not None:
+            used = sum(r.nfev for r in done) + self.spent["nfev"]
+            limits["maxfun"] = max(given["maxfun"] - used, 0)
+        if given["maxtime"] is not None:
+            limits["maxtime"] = max(given["maxtime"] - time.perf_counter() + self.began, 1e-3)
+        return limits
+
+    def _joined(self, check: MinimumCheck | None, status: Status | None = None) -> Result:
+        """One result of all legs."""
+        legs, result = self.legs, self.legs[-1]
+        result.history = History(np.concatenate(_shifted(legs)))
+        for name in (*SUMS, *CALLS):
+            result[name] = sum(leg[name] for leg in legs) + self.spent.get(name, 0)
+        result.seconds = time.perf_counter() - self.began
+        result.minimum, result.escapes = check, len(legs) - 1
+        if status is not None:
+            result.success, result.status = False, status
+            result.message = f"{status}: no evaluations were left to look for saddles"
+        elif check is not None and check.kind == "saddle":
+            result.success, result.status = False, Status.ROUNDING_LIMIT
+            result.message = f"ROUNDING_LIMIT: at a saddle that no visible step leaves: {check}"
+        elif check is not None:
+            lowest = float(check.curvatures[0]) if len(check.curvatures) else 0.0
+            result.message += (
+                f" ({check.kind}: smallest curvature {lowest:.3g} of {check.largest:.3g}; "
+                f"saddles left: {result.escapes})"
+            )
+        return result
 
 
-def _first(check: MinimumCheck) -> float:
-    return float(check.curvatures[0]) if len(check.curvatures) else 0.0
+def _shifted(legs: list[Result]) -> list[Any]:
+    """The histories of the legs, each beginning where the one before ended."""
+    tables = [leg.history.as_array() for leg in legs]
+    for name in ("nfev", "njev", "nhev", "seconds"):
+        for before, rows in itertools.pairwise(tables):
+            rows[name] += before[name][-1]
+    return tables
