@@ -26,7 +26,7 @@ from stiefel.solvers.problem import Problem
 from stiefel.solvers.trust_region import hessian_of
 from stiefel.types import Point, Status
 
-from .task import DEFAULT_RTOL, place
+from .arguments import DEFAULT_RTOL, place
 
 ZERO = 1e-6  # of the largest curvature: what is called zero …
 ZERO_OF_DIFFERENCES = 1e-5  # … where products with the Hessian are differences of gradients

@@ -29,7 +29,7 @@ from stiefel.geometry.rotations import determinant_signs
 from stiefel.runs.result import Result
 from stiefel.types import Array
 
-from .task import leaves_of, place
+from .arguments import leaves_of, place
 
 SAME_VALUE = 1e-6  # relative to the values and to how far they fell from their starts
 SAME_POINT = 1e-2  # ‖XQ − Y‖/√k: points of different minima are further apart

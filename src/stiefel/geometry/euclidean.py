@@ -10,6 +10,7 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
+from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array
 
 from . import checks
@@ -55,7 +56,7 @@ class Euclidean(Blocks):
 
     kernels: Kernels | None = field(default=None, repr=False, compare=False)
 
-    def bind(self, X: Array, ranks: Any = None) -> Self:
+    def bind(self, X: Array, ranks: Alone | Ranks = ALONE) -> Self:
         return replace(self, kernels=kernels_for(X, ranks))
 
     def _k(self, X: Array) -> Kernels:

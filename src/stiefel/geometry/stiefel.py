@@ -16,6 +16,7 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels, kernel
+from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Metric
 
 from . import cayley, checks, fused
@@ -52,14 +53,14 @@ class Stiefel(Blocks, Learning):
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def bind(self, X: Array, ranks: Any = None) -> Self:
+    def bind(self, X: Array, ranks: Alone | Ranks = ALONE) -> Self:
         """This manifold with its array library resolved for points like X.
 
         With ``ranks``, X is this rank's rows of a point.
         """
         return replace(self, kernels=self._resolve(X, ranks))
 
-    def _resolve(self, X: Array, ranks: Any = None) -> Kernels:
+    def _resolve(self, X: Array, ranks: Alone | Ranks = ALONE) -> Kernels:
         kernels = kernels_for(X, ranks)
         if self.B is None:
             return kernels
