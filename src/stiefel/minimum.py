@@ -26,7 +26,7 @@ from stiefel.solvers.problem import Problem
 from stiefel.solvers.trust_region import hessian_of
 from stiefel.types import Point, Status
 
-from .arguments import DEFAULT_RTOL, place
+from .arguments import DEFAULT_RTOL, SINGLE_PRECISION_RTOL, place
 
 ZERO = 1e-6  # of the largest curvature: what is called zero …
 ZERO_OF_DIFFERENCES = 1e-5  # … where products with the Hessian are differences of gradients
@@ -317,12 +317,13 @@ class _Escape:
         """Rounding of a gradient that vanishes at x0 is nothing to compare gradients with."""
         if self._left().get("maxfun", math.inf) < FEWEST:
             return {}
-        first = self._asked(self.given["x0"], lambda m, f, X, _: _check(m, f, X, maxproducts=1))
-        size = first.largest + first.residual
-        if first.gradient_norm > STILL * size:
+        look = lambda m, f, X, _: (_check(m, f, X, maxproducts=1), m.eps(X))  # noqa: E731
+        first, eps = self._asked(self.given["x0"], look)
+        size, rtol = first.largest + first.residual, self.given["rtol"]
+        if first.gradient_norm > max(STILL, 100.0 * eps) * size:
             return {}
-        rtol = DEFAULT_RTOL if self.given["rtol"] is None else self.given["rtol"]
-        return {"gtol": max(self.given["gtol"], rtol * size)}
+        usual = DEFAULT_RTOL if eps < 1e-10 else SINGLE_PRECISION_RTOL
+        return {"gtol": max(self.given["gtol"], (usual if rtol is None else rtol) * size)}
 
     def _asked(self, x: Any, question: Callable[..., Any]) -> Any:
         """A question about f at x, with a counted objective; its calls count."""
