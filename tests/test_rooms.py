@@ -74,5 +74,7 @@ def test_an_iteration_of_the_paper_enters_few_rooms():
 if __name__ == "__main__":
     for name in ("auto", "accelerated", "lbfgs", "cg"):
         r = rooms(name)
-        print(f"{name:12} {r.calls} calls, {len(r.files)} files, {r.changes} changes, {r.deepest} deep")
+        print(
+            f"{name:12} {r.calls} calls, {len(r.files)} files, {r.changes} changes, {r.deepest} deep"
+        )
         print("    ", dict(r.files))

@@ -133,7 +133,7 @@ def _random_like(x0: Any, manifold: Any, number: int, rng: np.random.Generator) 
             size = math.sqrt(factor.dot(leaf, leaf) / max(math.prod(leaf.shape), 1))
             parts.append(leaf + max(size, 1.0) * gaussian(tuple(leaf.shape), rng, None, leaf))
             continue
-        X = factor.random(*leaf.shape, seed=rng, like=leaf)
+        X = factor.nearest(gaussian(tuple(leaf.shape), rng, None, leaf))
         parts.append(_in_component(factor, leaf, X, number))
     return parts[0] if tree.is_leaf else tree.unflatten(tuple(parts))
 
@@ -147,7 +147,7 @@ def _in_component(factor: Any, x0: Array, X: Array, number: int) -> Array:
     if same == (number % 2 == 0):
         return X
     signs = np.where(np.arange(X.shape[-1]), 1.0, -1.0)
-    return X * factor._k(X).asarray(signs.astype(str(X.dtype).removeprefix("torch.")), X)
+    return X * factor.kernels_at(X).asarray(signs.astype(str(X.dtype).removeprefix("torch.")), X)
 
 
 # -- solves --------------------------------------------------------------------------------
@@ -274,12 +274,12 @@ class _Judge:
 
 def _aligned(factor: Any, x: Array, y: Array) -> tuple[bool, Array | None]:
     """Whether y is near xQ for a unitary Q; and Q, or None if it is the identity."""
-    if isinstance(factor, Euclidean):
+    if not isinstance(factor, Stiefel):
         change = factor.combine(1.0, x, -1.0, y)
         size = 1.0 + math.sqrt(factor.dot(x, x))
         return math.sqrt(factor.dot(change, change)) <= SAME_POINT * size, None
     X, Y = (v if _has_columns(factor, x) else v[..., None] for v in (x, y))
-    k = factor._k(X)
+    k = factor.kernels_at(X)
     if _gap(k, X, Y) <= SAME_POINT:
         return True, None
     Q = Stiefel().nearest(k.gram(X, Y))

@@ -185,7 +185,7 @@ def _every_rotation(factor: Any, x: Array) -> Small | None:
     columns = _columns(factor, x)
     k = columns.shape[-1]
     mask = np.ones((*columns.shape[:-2], k, k), dtype=bool)
-    if not factor._k(columns).is_complex(columns):
+    if not factor.kernels_at(columns).is_complex(columns):
         mask &= ~np.eye(k, dtype=bool)
     return mask if mask.any() else None
 
@@ -193,7 +193,7 @@ def _every_rotation(factor: Any, x: Array) -> Small | None:
 def _vanishing(factor: Any, y: Array, G: Array) -> Small:
     """Entries of skew(YᴴG) that are rounding, beside the size of the gradient."""
     Y, G = _columns(factor, y), _columns(factor, G, like=y)
-    k = factor._k(Y)
+    k = factor.kernels_at(Y)
     S = np.asarray(_plain(k.skew(k.pairing(Y, G))))
     size = math.sqrt(float(np.sum(np.abs(np.asarray(_plain(G))) ** 2)))
     return np.abs(S) <= math.sqrt(factor.eps(y)) * size
@@ -202,14 +202,14 @@ def _vanishing(factor: Any, y: Array, G: Array) -> Small:
 def _count(factor: Any, x: Array, mask: Small) -> int:
     upper = int(np.triu(mask, 1).sum())
     columns = _columns(factor, x)
-    if not factor._k(columns).is_complex(columns):
+    if not factor.kernels_at(columns).is_complex(columns):
         return upper
     return 2 * upper + int(np.diagonal(mask, axis1=-2, axis2=-1).sum())
 
 
 def _without(factor: Any, x: Array, w: Array, mask: Small) -> Array:
     X, W = _columns(factor, x), _columns(factor, w, like=x)
-    k = factor._k(X)
+    k = factor.kernels_at(X)
     A = k.gram(X, W)
     A = A * k.asarray(mask.astype(np.asarray(_plain(A)).real.dtype), A)
     W = k.subtract(W, X, A)
