@@ -5,9 +5,9 @@ H is self-adjoint in g*.  Lanczos' method builds a g*-orthonormal frame V of cot
     H V = V M + w eᴴ,    M = (g*(v_i, H v_j)),    w orthogonal to V,    e the last unit vector;
 
 eigenvalues θ of M with eigenvectors y approximate those of H, and ‖w‖ |eᴴy| bounds the distance of
-θ from one of them.  The frame is kept orthonormal by projecting twice.  When it is full, it is
-replaced by the Ritz vectors at both ends of the spectrum, which keeps the equation above (a thick
-restart).  Only the manifold's own inner product is used: the frame stands for coordinates.
+θ from one of them.  Each vector of the frame is projected twice, which keeps it orthonormal.  When
+it is full, it is replaced by the Ritz vectors at both ends of the spectrum, which keeps the equation
+above (a thick restart).  Only the manifold's own inner product is used.
 
 Directions in which f is constant because f(XQ) = f(X) for unitary Q, or for some of them, are no
 directions of descent and make H singular.  Re⟨∇f(Y), YΩ⟩ = 0 at every Y for a skew Ω of such a
@@ -106,12 +106,9 @@ def _orthogonal(
     geometry: Any, X: Point, W: Cotangent, frame: list[Cotangent]
 ) -> tuple[Cotangent, Small]:
     """W minus its part in the frame, and the coefficients of that part."""
-    column = np.zeros(len(frame))
-    for _ in range(2):  # the second time for what rounding left
-        found = np.array([geometry.inner(X, v, W) for v in frame])
-        for c, v in zip(found.tolist(), frame):
-            W = geometry.combine(1.0, W, -c, v)
-        column += found
+    column = np.array([geometry.inner(X, v, W) for v in frame])
+    for c, v in zip(column.tolist(), frame):
+        W = geometry.combine(1.0, W, -c, v)
     return W, column
 
 
