@@ -37,6 +37,7 @@ FRONT_DOOR = [
     "nearest",
     "random_point",
     "check_gradient",
+    "check_minimum",
 ]
 
 # A package may import itself and what stands before it.
