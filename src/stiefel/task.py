@@ -23,7 +23,7 @@ from stiefel.runs.ledger import Ledger, Snapshot
 from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
 from stiefel.runs.result import Result
-from stiefel.runs.stopping import Rule
+from stiefel.runs.stopping import RoundedGradient, Rule
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 from stiefel.types import Point
@@ -174,12 +174,13 @@ class Task:
     def _solve(self) -> Result:
         saver, X = self.saver, self.X
         saved = saver.load(self.geometry) if saver is not None and saver.exists() else None
-        self.objective.calibrate(X)
+        self.objective.calibrate(X, self.geometry.eps(X))
         check_invariant_gradient(self.geometry, X, self.objective.first_gradient)
         problem, callback = self._problem(), self.callback and self.threads.freely(self.callback)
         ledger = Ledger(problem, self.objective, self.ranks, restorations=int(self.restored))
         callback = shared_callback(self.ranks, callback)
-        run = Run(ledger, self.solver, self.rule, callback, self.line, saver)
+        rule = self.rule | RoundedGradient(self._rounding())
+        run = Run(ledger, self.solver, rule, callback, self.line, saver)
         if saver is not None and saved is not None:
             saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)
             return run.resume(self._rewound(saved))
@@ -193,6 +194,13 @@ class Task:
         model = Model(self.geometry.eps(self.X), fnoise, objective.initial_magnitude)
         precond = precond and self.threads.freely(precond)
         return Problem(self.geometry, objective, precond, objective.hessian_product, model)
+
+    def _rounding(self) -> float:
+        """What rounding leaves of a gradient when it is projected, in the user's units."""
+        leaves = self.X if isinstance(self.X, tuple) else (self.X,)
+        entries = self.ranks.total(sum(math.prod(leaf.shape) for leaf in leaves))
+        largest = self.objective.largest_gradient / self.objective.scale
+        return 2.0 * self.geometry.eps(self.X) * math.sqrt(entries) * largest
 
     def _rewound(self, saved: Saved) -> Saved:
         """The counts of the run so far are those of the file."""

@@ -85,7 +85,8 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     values, vectors = xp.linalg.eigh(k.hermitian(root @ R @ root))
     middle = _rebuild(k, vectors, xp.sqrt(xp.clip(values, 0.0, None)))
     values, vectors = xp.linalg.eigh(k.hermitian(inverse_root @ middle @ inverse_root))
-    values = xp.maximum(values, values[..., -1:] / largest_ratio)
+    values = values / values[..., -1:]  # logarithms of 2ᵖx would round differently
+    values = xp.maximum(values, 1.0 / largest_ratio)
     values = values / xp.exp(xp.mean(xp.log(values), axis=-1, keepdims=True))
     return _rebuild(k, vectors, 1.0 / values)
 
