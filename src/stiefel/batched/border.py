@@ -46,10 +46,10 @@ class Border:
         return self.leaves[0].k
 
     def enter(self, tree: Any, what: str = "x0") -> Leaves:
-        """The leaves of a batch in the solver's shape and memory layout."""
+        """The leaves of a batch in the solver's shape."""
         parts = (tree,) if self.tree.is_leaf else self.tree.flatten(tree, what)
         return tuple(
-            self.k.own(self.k.xp.reshape(part, (part.shape[0], *shape)))
+            self.k.xp.reshape(part, (part.shape[0], *shape))
             for part, shape in zip(parts, self.inner, strict=True)
         )
 

@@ -41,8 +41,7 @@ class BatchFunction:
         for whole, leaf in zip(self._all, X, strict=True):
             whole[index] = leaf
         f, E = self._called(self._all, ())
-        k = self._border.k
-        return f[index], tuple(k.take(e, index) for e in E)
+        return f[index], tuple(e[index] for e in E)
 
     def dropped(self, index: Array, X: Leaves) -> None:
         """These problems have ended, at X."""

@@ -10,7 +10,7 @@ LAPACK for each matrix.  What a library can skip when a mask is empty it may ski
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,14 @@ Array = Any
 
 UNROLLED_SOLVE = 12  # rows of a system that is eliminated elementwise
 UNROLLED_EIGH = 4  # columns of a matrix that is diagonalised elementwise
-SWEEPS = 5  # of Jacobi's method; three give six digits of a 4×4 matrix
+FEW = 300  # matrices, for which LAPACK takes less time
+SWEEPS = 4  # of Jacobi's method; three give six digits of a 4×4 matrix
 
 
 class PerProblem(Kernels):
     """Sums for each problem; decisions are arrays."""
 
+    fast_memory: int = 1 << 62  # numbers of a point that a part of a batch may have
     number: Any  # the dtype of decisions: double where the library has it
 
     # -- sums -------------------------------------------------------------------------------
@@ -146,9 +148,28 @@ class PerProblem(Kernels):
         """``a`` as the user sees it."""
         return a
 
-    def arranged(self, a: Array) -> Array:
-        """``a``, just assembled from its entries, in the memory layout of the solver."""
-        return a
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """Parts of a batch, one after the other; of arrays, or of tuples of them."""
+        first = parts[0]
+        if len(parts) == 1 or first is None:
+            return first
+        if isinstance(first, tuple):
+            found = [self.joined(leaves) for leaves in zip(*parts, strict=True)]
+            return type(first)(*found) if hasattr(first, "_fields") else tuple(found)
+        return self._one_after_another(parts)
+
+    def _one_after_another(self, parts: Sequence[Array]) -> Array:
+        return self.xp.concat(list(parts))
+
+    def entries(self, A: Array) -> list[list[Array]]:
+        """The entries of matrices, each an array over the batch."""
+        size = range(A.shape[-1])
+        return [[A[..., i, j] for j in size] for i in size]
+
+    def assembled(self, entries: list[list[Array]], axes: int) -> Array:
+        """Matrices (axes = 2) or one row of them (axes = 1) from their entries."""
+        rows = [self.xp.stack(row, axis=-1) for row in entries]
+        return rows[0] if axes == 1 else self.xp.stack(rows, axis=-2)
 
     # -- small matrices ---------------------------------------------------------------------
 
@@ -176,42 +197,52 @@ def _inner_axes(A: Array) -> tuple[int, ...]:
 def jacobi(k: PerProblem, A: Array) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors by Jacobi's cyclic rotations, elementwise in the batch.
 
-    The rotation that annihilates a_pq has tan θ = t with t = 2|a_pq| sgn d/(|d| + √(d² + 4|a_pq|²)),
-    d = a_qq − a_pp, after the phase of a_pq has been taken off column q.
+    After the phase e of a_pq has been taken off column q, the rotation that annihilates a_pq has
+    tan θ = t with t = 2|a_pq| sgn d/(|d| + √(d² + 4|a_pq|²)), d = a_qq − a_pp: a_pp falls by
+    t|a_pq|, a_qq rises by it.
     """
     size = A.shape[-1]
-    a = [[A[..., i, j] for j in range(size)] for i in range(size)]
-    one = k.xp.ones_like(a[0][0])
+    flat = k.entries(A)
+    d = [k.real(flat[i][i]) for i in range(size)]
+    a = {(i, j): flat[i][j] for i in range(size) for j in range(i + 1, size)}
+    one = k.xp.ones_like(flat[0][0])
     v = [[one if i == j else 0.0 * one for j in range(size)] for i in range(size)]
     for _ in range(SWEEPS if size > 2 else 1):
         for p in range(size):
             for q in range(p + 1, size):
-                c, s, e = _rotation(k, a[p][p], a[q][q], a[p][q])
-                for row in (*a, *v):  # columns
-                    rest = e * row[q]
+                t, c, s, e = _rotation(k, d[p], d[q], a[p, q])
+                change = t * k.xp.abs(a[p, q]) if k.is_complex(a[p, q]) else t * a[p, q]
+                d[p], d[q], a[p, q] = d[p] - change, d[q] + change, 0.0 * a[p, q]
+                for r in range(size):
+                    if r not in (p, q):
+                        _rotate(k, a, r, p, q, c, s, e)
+                for row in v:
+                    rest = row[q] if e is None else e * row[q]
                     row[p], row[q] = c * row[p] - s * rest, s * row[p] + c * rest
-                for j in range(size):  # rows
-                    rest = k.conj(e) * a[q][j]
-                    a[p][j], a[q][j] = c * a[p][j] - s * rest, s * a[p][j] + c * rest
-    values = k.xp.stack([k.real(a[i][i]) for i in range(size)], axis=-1)
-    vectors = k.xp.stack([k.xp.stack(row, axis=-1) for row in v], axis=-2)
-    return k.arranged(values), k.arranged(vectors)
+    return k.assembled([d], 1), k.assembled(v, 2)
 
 
-def _rotation(k: PerProblem, app: Array, aqq: Array, apq: Array) -> tuple[Array, Array, Array]:
+def _rotate(k: PerProblem, a: Any, r: int, p: int, q: int, c: Array, s: Array, e: Any) -> None:
+    """a_rp and a_rq after a rotation; only entries above the diagonal are kept."""
+    x = a[r, p] if r < p else k.conj(a[p, r])
+    y = a[r, q] if r < q else k.conj(a[q, r])
+    y = y if e is None else e * y
+    x, y = c * x - s * y, s * x + c * y
+    a[min(r, p), max(r, p)] = x if r < p else k.conj(x)
+    a[min(r, q), max(r, q)] = y if r < q else k.conj(y)
+
+
+def _rotation(k: PerProblem, dp: Array, dq: Array, apq: Array) -> tuple[Array, Array, Array, Any]:
+    """t, cos θ, sin θ and the phase, which is None of a real matrix."""
     xp, tiny = k.xp, float(k.xp.finfo(apq.dtype).smallest_normal)
-    d = k.real(aqq) - k.real(app)
-    if k.is_complex(apq):
-        size = xp.abs(apq)
-        e = xp.where(size > tiny, k.conj(apq) / xp.astype(size + tiny, apq.dtype), 1.0 + 0.0 * apq)
-    else:
-        size, e = apq, xp.ones_like(apq)
-    sign = xp.where(d < 0, -xp.ones_like(d), xp.ones_like(d))
-    t = 2.0 * size * sign / (xp.abs(d) + xp.sqrt(d * d + 4.0 * size * size) + tiny)
+    d, size = dq - dp, xp.abs(apq) if k.is_complex(apq) else apq
+    root = xp.sqrt(d * d + 4.0 * size * size) + tiny
+    t = 2.0 * size / xp.where(d < 0, d - root, d + root)
     c = 1.0 / xp.sqrt(1.0 + t * t)
-    if k.is_complex(apq):
-        return xp.astype(c, apq.dtype), xp.astype(t * c, apq.dtype), e
-    return c, t * c, e
+    if not k.is_complex(apq):
+        return t, c, t * c, None
+    e = xp.where(size > tiny, k.conj(apq) / xp.astype(size + tiny, apq.dtype), 1.0 + 0.0 * apq)
+    return t, xp.astype(c, apq.dtype), xp.astype(t * c, apq.dtype), e
 
 
 # -- NumPy: problems lie side by side in memory -------------------------------------------------
@@ -232,20 +263,35 @@ class Side(np.ndarray[Any, Any]):
 
 
 def _product(A: Any, B: Any) -> Any:
-    A, B = A.view(np.ndarray), B.view(np.ndarray)
-    return np.einsum("...ij,...jk->...ik", A, B, order="K").view(Side)
+    stack = A.shape[:-2] if A.ndim > B.ndim else B.shape[:-2]
+    out = empty((*stack, A.shape[-2], B.shape[-1]), np.result_type(A, B))
+    np.einsum("...ij,...jk->...ik", A.view(np.ndarray), B.view(np.ndarray), out=out)
+    return out.view(Side)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array in the layout of `Side`."""
+    return _first_axis_last(np.empty((*shape[1:], shape[0]), dtype))
+
+
+def _first_axis_last(a: Any) -> Any:
+    """A view of a, stored with the batch last, that shows the batch first."""
+    last = a.ndim - 1
+    return a.transpose(last, *range(last))
 
 
 def side_by_side(a: Any) -> Any:
     """A copy of a in the layout of `Side`."""
-    moved = np.ascontiguousarray(np.moveaxis(np.asarray(a), 0, -1))
-    return np.moveaxis(moved, -1, 0).view(Side)
+    a = np.asarray(a)
+    stored = np.ascontiguousarray(a.transpose(*range(1, a.ndim), 0))
+    return _first_axis_last(stored).view(Side)
 
 
 _LETTERS = "ijklmn"
 
 
 class NumpyMany(PerProblem, NumpyKernels):
+    fast_memory = 1 << 18
     number = np.dtype(np.float64)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -269,7 +315,17 @@ class NumpyMany(PerProblem, NumpyKernels):
         return G - X @ S
 
     def block(self, rows: Any) -> Array:
-        return np.concatenate([np.concatenate(row, axis=-1) for row in rows], axis=-2)
+        stack = np.broadcast_shapes(*(part.shape[:-2] for row in rows for part in row))
+        height = sum(row[0].shape[-2] for row in rows)
+        width = sum(part.shape[-1] for part in rows[0])
+        out, top = empty((*stack, height, width), rows[0][-1].dtype), 0
+        for row in rows:
+            left, bottom = 0, top + row[0].shape[-2]
+            for part in row:
+                out[..., top:bottom, left : left + part.shape[-1]] = part
+                left += part.shape[-1]
+            top = bottom
+        return out.view(Side)
 
     def _dot(self, A: Array, B: Array) -> Array:
         inner = _LETTERS[: A.ndim - 1]
@@ -284,13 +340,16 @@ class NumpyMany(PerProblem, NumpyKernels):
         inner = _LETTERS[: C.ndim - 1]
         block, C = block.view(np.ndarray), self.weigh(C).view(np.ndarray)
         block = block.conj() if block.dtype.kind == "c" else block
-        return self.numbers(np.einsum(f"by{inner},b{inner}->by", block, C).real)
+        out = empty(block.shape[:2], block.dtype)
+        np.einsum(f"by{inner},b{inner}->by", block, C, out=out)
+        return self.numbers(out.real)
 
     def block_sum(self, block: Array, weights: Array) -> Array:
         inner = _LETTERS[: block.ndim - 2]
         weights = np.asarray(weights, dtype=block.real.dtype)
-        found = np.einsum(f"by,by{inner}->b{inner}", weights, block.view(np.ndarray), order="K")
-        return found.view(Side)
+        out = empty((len(block), *block.shape[2:]), block.dtype)
+        np.einsum(f"by,by{inner}->b{inner}", weights, block.view(np.ndarray), out=out)
+        return out.view(Side)
 
     def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
         for i in range(block.shape[1]):  # mostly one row, as most problems keep step
@@ -300,23 +359,60 @@ class NumpyMany(PerProblem, NumpyKernels):
         return block
 
     def choose(self, mask: Array, a: Any, b: Any) -> Any:
+        if a is None or isinstance(a, tuple):
+            return super().choose(mask, a, b)
         if mask.all():
             return a
-        return super().choose(mask, a, b) if mask.any() else b
+        if not mask.any():
+            return b
+        if not isinstance(a, Side):
+            return np.where(mask.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
+        out = b.copy(order="K")
+        np.copyto(out, a, where=mask.reshape((-1,) + (1,) * (a.ndim - 1)))
+        return out
+
+    def _put(self, old: Array, index: Array, new: Array) -> Array:
+        out = old.copy(order="K")
+        out[index] = new
+        return out
 
     def take(self, a: Any, index: Array) -> Any:
         if isinstance(a, Side):
-            return np.moveaxis(np.moveaxis(a, 0, -1)[..., index], -1, 0).view(Side)
+            stored = a.view(np.ndarray).transpose(*range(1, a.ndim), 0)
+            return _first_axis_last(np.take(stored, index, axis=-1)).view(Side)
         return super().take(a, index)
 
     def own(self, a: Array) -> Array:
         return side_by_side(a)
 
+    def _one_after_another(self, parts: Sequence[Array]) -> Array:
+        if not isinstance(parts[0], Side):
+            return np.concatenate(parts)
+        out, start = empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype), 0
+        for part in parts:
+            out[start : start + len(part)] = part
+            start += len(part)
+        return out.view(Side)
+
     def shown(self, a: Array) -> Array:
         return np.array(a, order="C", subok=False)
 
-    def arranged(self, a: Array) -> Array:
-        return side_by_side(a)
+    def eigh(self, A: Array) -> tuple[Array, Array]:
+        if len(A) >= FEW and A.shape[-1] <= UNROLLED_EIGH:
+            return jacobi(self, A)
+        values, vectors = np.linalg.eigh(np.ascontiguousarray(A))
+        return side_by_side(values), side_by_side(vectors)
+
+    def entries(self, A: Array) -> list[list[Array]]:
+        return super().entries(A.view(np.ndarray))
+
+    def assembled(self, entries: list[list[Array]], axes: int) -> Array:
+        first = entries[0][0]
+        out = empty((len(first), *first.shape[1:], len(entries), len(entries[0])), first.dtype)
+        for i, row in enumerate(entries):
+            for j, entry in enumerate(row):
+                out[..., i, j] = entry
+        return out[..., 0, :].view(Side) if axes == 1 else out.view(Side)
 
     def _exact_power(self, exponent: Array) -> Array:
         return np.ldexp(1.0, exponent.astype(int))

@@ -10,7 +10,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from .state import CODES, Leaves, Limits, State
 Array = Any
 
 KEEP = 0.5  # of the batch may have ended before it is packed
-SMALL = 32  # problems; packing a smaller batch saves nothing
+LEAST = 256  # problems of a part
 
 
 def minimize_many(
@@ -139,6 +140,14 @@ def _solver(
     )
 
 
+class Part(NamedTuple):
+    """Some problems of a batch: few enough for the fast memory of a processor."""
+
+    solver: ManyLBFGS
+    state: State
+    index: Array
+
+
 class Batch:
     """A batch at work."""
 
@@ -146,49 +155,92 @@ class Batch:
         self, border: Border, function: BatchFunction, line: ManyProgress | None, maxtime: float
     ) -> None:
         self._border, self._function, self._line, self._maxtime = border, function, line, maxtime
+        self._ended: list[tuple[Array, State]] = []
 
     def run(self, solver: ManyLBFGS, x: Leaves) -> ManyResult:
-        started, k = time.perf_counter(), self._border.k
-        state, ended = solver.init(x), []
-        index = k.xp.arange(x[0].shape[0], device=k.device(x[0]))
-        function = self._function
-        while True:
-            state = solver.step(lambda X: function(X, index), state)
-            over = time.perf_counter() - started >= self._maxtime
-            if over:
-                code = CODES[Status.MAX_TIME]
-                late = k.xp.where(state.status < 0, code + 0 * state.status, state.status)
-                state = state._replace(status=late)
-            running = state.status < 0
-            left = int(k.xp.sum(k.integers(running)))
+        started, size = time.perf_counter(), x[0].shape[0]
+        parts = self._divided(solver, x)
+        while parts:
+            parts = self._step(parts)
+            if time.perf_counter() - started >= self._maxtime:
+                parts = [part._replace(state=self._late(part.state)) for part in parts]
+            left = [self._running(part) for part in parts]
             if self._line is not None:
-                self._line.show(x[0].shape[0] - left, function.calls)
-            if left == 0:
-                ended.append((index, state))
-                break
-            if left < KEEP * running.shape[0] and running.shape[0] > SMALL:
-                solver, state, index = self._packed(solver, state, index, running, ended)
+                self._line.show(size - sum(left), self._function.calls)
+            if sum(left) <= KEEP * sum(part.index.shape[0] for part in parts):
+                parts = self._packed(parts)
         seconds = time.perf_counter() - started
-        result = collect(self._border, ended, x, function.calls, seconds)
+        result = collect(self._border, self._ended, x, self._function.calls, seconds)
         if self._line is not None:
             self._line.close(result.message)
         return result
 
-    def _packed(
-        self, solver: ManyLBFGS, state: State, index: Array, running: Array, ended: list[Any]
-    ) -> tuple[ManyLBFGS, State, Array]:
+    def _divided(self, solver: ManyLBFGS, x: Leaves) -> list[Part]:
+        k, size = self._border.k, x[0].shape[0]
+        entries = sum(math.prod(leaf.shape[1:]) for leaf in x)
+        self._whole, self._size = solver, size
+        self._rows = max(LEAST, k.fast_memory // entries)
+        index = k.xp.arange(size, device=k.device(x[0]))
+        own = tuple(map(k.own, x))
+        return self._parts(solver.init(own), index)
+
+    def _parts(self, state: State, index: Array) -> list[Part]:
+        """Problems in parts of at most so many rows, as equal as possible."""
+        k, size = self._border.k, index.shape[0]
+        count = -(-size // self._rows)
+        parts, ends = [], [size * i // count for i in range(count + 1)]
+        for start, end in pairwise(ends):
+            here = k.xp.arange(start, end, device=k.device(index))
+            own = state if count == 1 else k.take(state, here)
+            some = _solver_of_some(self._whole, index[start:end], self._size)
+            parts.append(Part(some, own, index[start:end]))
+        return parts
+
+    def _step(self, parts: list[Part]) -> list[Part]:
+        """One evaluation of every problem, in one call of the function."""
+        k, xp = self._border.k, self._border.k.xp
+        asked = [part.solver.ask(part.state) for part in parts]
+        X = tuple(k.joined(leaves) for leaves in zip(*(a.X for a in asked), strict=True))
+        f, E = self._function(X, xp.concat([part.index for part in parts]))
+        result, start = [], 0
+        for part, question in zip(parts, asked, strict=True):
+            here = slice(start, start + part.index.shape[0])
+            answer = f[here], tuple(k.own(e[here]) for e in E)
+            result.append(part._replace(state=part.solver.tell(part.state, question, *answer)))
+            start = here.stop
+        return result
+
+    def _late(self, state: State) -> State:
+        code = CODES[Status.MAX_TIME] + 0 * state.status
+        return state._replace(status=self._border.k.xp.where(state.status < 0, code, state.status))
+
+    def _running(self, part: Part) -> int:
+        return int(self._border.k.xp.sum(part.state.status < 0))
+
+    def _packed(self, parts: list[Part]) -> list[Part]:
         """The problems that are running; the others are written down."""
-        k = self._border.k
-        (here,), (gone,) = k.xp.nonzero(running), k.xp.nonzero(~running)
-        brief = state._replace(memory=(), learned=(), search=(), G=(), turns=(), W=())
-        ended.append((index[gone], k.take(brief, gone)))
-        self._function.dropped(index[gone], k.take(state.best.x, gone))
-        rows = index.shape[0]
+        k, xp, left = self._border.k, self._border.k.xp, []
+        for part in parts:
+            running = part.state.status < 0
+            (here,), (gone,) = xp.nonzero(running), xp.nonzero(~running)
+            if gone.shape[0]:
+                brief = part.state._replace(
+                    memory=(), learned=(), search=(), G=(), turns=(), W=()  # type: ignore[arg-type]
+                )
+                self._ended.append((part.index[gone], k.take(brief, gone)))
+                self._function.dropped(part.index[gone], k.take(part.state.best.x, gone))
+            if here.shape[0]:
+                left.append((k.take(part.state, here), part.index[here]))
+        if not left:
+            return []
+        states, indices = zip(*left, strict=True)
+        return self._parts(k.joined(states), k.joined(indices))
 
-        def taken(a: Any) -> Any:
-            shaped = hasattr(a, "shape") and tuple(a.shape) == (rows,)
-            return a[here] if shaped else a
 
-        limits = Limits(*map(taken, solver.limits))
-        solver = replace(solver, limits=limits, fnoise=taken(solver.fnoise))
-        return solver, k.take(state, here), index[here]
+def _solver_of_some(solver: ManyLBFGS, index: Array, size: int) -> ManyLBFGS:
+    """The solver of the problems in ``index``, with their own tolerances."""
+
+    def taken(a: Any) -> Any:
+        return a[index] if tuple(getattr(a, "shape", ())) == (size,) else a
+
+    return replace(solver, limits=Limits(*map(taken, solver.limits)), fnoise=taken(solver.fnoise))

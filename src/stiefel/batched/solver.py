@@ -26,7 +26,7 @@ from .leaves import Leaf
 from .memory import apply_inverse, forget, no_pairs, remember
 from .search import MaskedSearch, Noise
 from .shared import LEAST_COSINE, WINDOW, LearnedMetric, Secant
-from .state import RUNNING, At, Best, Books, Evaluate, Leaves, Limits, State
+from .state import RUNNING, Asked, At, Best, Books, Evaluate, Leaves, Limits, State
 from .stopping import Judge
 
 Array = Any
@@ -90,11 +90,19 @@ class ManyLBFGS:
     # -- one evaluation of every problem ----------------------------------------------------
 
     def step(self, evaluate: Evaluate, s: State) -> State:
-        k, xp = self.k, self.k.xp
+        asked = self.ask(s)
+        return self.tell(s, asked, *evaluate(asked.X))
+
+    def ask(self, s: State) -> Asked:
+        """Where every problem is to be evaluated next."""
+        trials = self._map(lambda leaf, x, W: leaf.trial(x, W, s.search.t), s.x, s.W)
+        return Asked(self.k.choose(s.fresh, s.x, tuple(trial.X for trial in trials)), trials)
+
+    def tell(self, s: State, asked: Asked, f: Array, E: Leaves) -> State:
+        """The state after values f and Euclidean gradients E at the points asked for."""
+        k, xp, (X, trials) = self.k, self.k.xp, asked
         running, t = s.status < 0, s.search.t
-        trials = self._map(lambda leaf, x, W: leaf.trial(x, W, t), s.x, s.W)
-        X = k.choose(s.fresh, s.x, tuple(trial.X for trial in trials))
-        s, at = self._evaluate(evaluate, s, X, running)
+        s, at = self._look(s, X, f, E, running)
         pairs = self._map(
             lambda leaf, x, W, trial, *ends: leaf.pair(x, W, trial, ends[:2], ends[2:]),
             s.x, s.W, trials, s.G, s.turns, at.G, at.turns,
@@ -133,12 +141,11 @@ class ManyLBFGS:
         parts = self._map(function, *leaves)
         return sum(parts[1:], parts[0])
 
-    def _evaluate(
-        self, evaluate: Evaluate, s: State, X: Leaves, running: Array
+    def _look(
+        self, s: State, X: Leaves, f: Array, E: Leaves, running: Array
     ) -> tuple[State, At]:
         """f and gradients at X, scaled; the scale is found at the first evaluation."""
         k, xp = self.k, self.k.xp
-        f, E = evaluate(X)
         f, first = k.numbers(f), running & (s.books.nfev == 0)
         if k.some(first):
             scale = xp.where(first, k.power_of_two(self._largest(E)), s.scale)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .learned import Learned
+from .leaves import Trial
 from .memory import Memory
 from .search import Search
 from .shared import Status
@@ -73,6 +74,13 @@ class State(NamedTuple):
     status: Array  # RUNNING, or the code of a `Status`
     best: Best
     books: Books
+
+
+class Asked(NamedTuple):
+    """Where problems are to be evaluated, and what `tell` needs to know of the way there."""
+
+    X: Leaves
+    trials: tuple[Trial, ...]
 
 
 class At(NamedTuple):
