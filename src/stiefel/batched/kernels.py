@@ -291,7 +291,7 @@ _LETTERS = "ijklmn"
 
 
 class NumpyMany(PerProblem, NumpyKernels):
-    fast_memory = 1 << 18
+    fast_memory = 1 << 17
     number = np.dtype(np.float64)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
