@@ -5,6 +5,7 @@ import stiefel
 result = stiefel.minimize(fun, X0)  # fun(X) -> (value, gradient)
 """
 
+from .batched import ManyResult, minimize_many
 from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
 from .minimize import minimize
@@ -28,6 +29,7 @@ __all__ = [
     "Euclidean",
     "GradientDescent",
     "Grassmann",
+    "ManyResult",
     "MaxIterations",
     "MaxSeconds",
     "RelativeGradient",
@@ -41,6 +43,7 @@ __all__ = [
     "extrapolate",
     "interpolate",
     "minimize",
+    "minimize_many",
     "nearest",
     "random_point",
 ]

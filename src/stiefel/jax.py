@@ -1,4 +1,6 @@
-"""An optax-shaped ``init``/``update`` pair for orthonormal parameters.
+"""A whole solve inside compiled code, and an optax-shaped ``init``/``update`` pair.
+
+solution = jax.jit(jax.vmap(lambda A: stiefel.jax.minimize(lambda X: f(X, A), x0)))(matrices)
 
 method = stiefel.jax.accelerated(0.1)
 state = method.init(params)
@@ -6,6 +8,7 @@ updates, state = method.update(grads, state, params, value_fn=loss)
 params = params + updates
 """
 
+from .batched.jax_solve import Solution, minimize
 from .interop.jax_transform import State, Transformation, accelerated
 
-__all__ = ["State", "Transformation", "accelerated"]
+__all__ = ["Solution", "State", "Transformation", "accelerated", "minimize"]

@@ -1,10 +1,13 @@
-"""`Accelerated`, a `torch.optim.Optimizer` for orthonormal parameters, and how to mark them.
+"""`minimize`, whose solution has derivatives, and an optimiser for training.
+
+`Accelerated`, a `torch.optim.Optimizer` for orthonormal parameters, and how to mark them.
 
 stiefel.torch.mark_orthonormal(layer.weight)
 inner = stiefel.torch.Accelerated(model.parameters())          # the marked ones
 rest = torch.optim.Adam(p for p in model.parameters() if not stiefel.torch.is_marked(p))
 """
 
+from .batched.torch_implicit import minimize
 from .interop.torch_optimizer import Accelerated, is_marked, mark_orthonormal
 
-__all__ = ["Accelerated", "is_marked", "mark_orthonormal"]
+__all__ = ["Accelerated", "is_marked", "mark_orthonormal", "minimize"]

@@ -1,12 +1,7 @@
-"""Derivatives of a minimiser by the implicit function theorem, for JAX.
+"""Derivatives of a minimiser for JAX: the system of `implicit`, solved inside compiled code.
 
-At a strict minimum x of f(·, θ) the projected gradient stays zero when θ moves, so that
-
-    A ẋ = −Πᴴ ∂_θ∇f θ̇,     A = Πᴴ(∇²f − M (·) herm(XᴴG))Π,     ẋ = Π z,   A z = b
-
-with Π the projection onto tangents, Π T = T − X herm(XᴴMT) (or T − X XᴴMT for spans).  A is
-symmetric; along directions of symmetry it vanishes, and b has no part there: conjugate gradients
-stay away from them.  Both modes come from one linear solve, which JAX transposes.
+Both modes come from one linear solve, which JAX transposes; second derivatives come from
+differentiating it again.
 """
 
 from __future__ import annotations
@@ -20,17 +15,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from .border import Border
-from .leaves import Matrices
+from .implicit import FLAT, MESSAGE, SOLVED, Operator
 from .state import Leaves
 
 Array = Any
-
-FLAT = 1e-10  # curvature, relative to the largest seen, that counts as none
-SOLVED = 1e-6  # relative residual beyond which a system has no solution
-MESSAGE = (
-    "the derivative of the solution is NaN: the point is no strict minimum (up to directions "
-    "along which f is constant), or the run did not converge"
-)
 
 
 def attach(
@@ -60,82 +48,41 @@ def attach(
             return value.gradient(filled(moving, fixed), at)[1]
 
         change = jax.jvp(lambda m: gradient(m, point), (moving,), (tangents[0],))[1]
-        system = _System(border, point, partial(gradient, moving), success)
-        return point, system.solve(change)
+        operator = Operator(border, point, _Products(point, partial(gradient, moving)))
+        return point, _solved(operator, change, success)
 
     fixed = tuple(c for i, c in enumerate(constants) if i not in smooth)
     return minimiser(tuple(constants[i] for i in smooth), fixed, x, success)
 
 
-class _System:
-    """A z = b at a point."""
+class _Products:
+    """The gradient at a point and products with the Hessian, by JAX."""
 
-    def __init__(self, border: Border, x: Leaves, gradient: Any, success: Array) -> None:
-        self._leaves = border.leaves
-        self._x, self._gradient = x, gradient
-        self._shapes = border.inner
-        self._users = border.shapes
-        self._multipliers = self._map(_multiplier, x, gradient(x))
-        self._success = success
+    def __init__(self, x: Leaves, gradient: Any) -> None:
+        self._x, self._function = x, gradient
+        self.gradient = gradient(x)
 
-    def solve(self, change: Leaves) -> Leaves:
-        """ẋ for a change ∂_θ∇f θ̇ of the Euclidean gradient."""
-        b, back = _real(self._map(_cotangent, self._x, change))
-        image = lambda z: _real(self._image(back(z)))[0]  # noqa: E731
-        good = self._success & _definite(jax.lax.stop_gradient, image, b.shape, b.dtype)
-        _warn_unless(good)
-        b = jnp.where(good, -b, jnp.nan)
-        z = jax.lax.custom_linear_solve(image, b, _conjugate_gradients, symmetric=True)
-        return self._map(_tangent, self._x, back(z))
-
-    def _image(self, z: Leaves) -> Leaves:
-        T = self._map(_tangent, self._x, z)
-        E = jax.jvp(self._gradient, (self._x,), (T,))[1]
-        bent = self._map(_bent, T, self._multipliers, E)
-        return self._map(_cotangent, self._x, bent)
-
-    def _map(self, function: Any, *parts: Any) -> tuple[Any, ...]:
-        """``function`` leaf by leaf, on arrays of the solver's shape with one problem."""
-        result = []
-        for leaf, inner, shape, *args in zip(
-            self._leaves, self._shapes, self._users, *parts, strict=True
-        ):
-            arrays = [a.reshape(1, *inner) if a.shape == shape else a for a in args]
-            found = function(leaf, *arrays)
-            result.append(found.reshape(shape) if found.shape == (1, *inner) else found)
-        return tuple(result)
+    def hessian(self, T: Leaves) -> Leaves:
+        return jax.jvp(self._function, (self._x,), (T,))[1]
 
 
-def _multiplier(leaf: Any, X: Array, G: Array) -> Array:
-    """herm(XᴴG), the multiplier of the constraint."""
-    return leaf.k.hermitian(leaf.k.pairing(X, G)) if isinstance(leaf, Matrices) else jnp.zeros(())
-
-
-def _bent(leaf: Any, T: Array, multiplier: Array, E: Array) -> Array:
-    """∇²f[T] − M T herm(XᴴG)."""
-    return E - leaf.k.weigh(T) @ multiplier if isinstance(leaf, Matrices) else E
-
-
-def _tangent(leaf: Any, X: Array, Z: Array) -> Array:
-    if not isinstance(leaf, Matrices):
-        return Z
-    m = leaf.k.gram(X, Z)
-    return Z - X @ (m if leaf.spans_only else leaf.k.hermitian(m))
-
-
-def _cotangent(leaf: Any, X: Array, E: Array) -> Array:
-    """Πᴴ E."""
-    if not isinstance(leaf, Matrices):
-        return E
-    m = leaf.k.pairing(X, E)
-    return E - leaf.k.weigh(X) @ (m if leaf.spans_only else leaf.k.hermitian(m))
+def _solved(operator: Operator, change: Leaves, success: Array) -> Leaves:
+    """ẋ for a change ∂_θ∇f θ̇ of the Euclidean gradient."""
+    b, back = _real(change)
+    good, curvature = _definite(operator, back, b.shape, b.dtype)
+    good = good & success
+    _warn_unless(good)
+    apply = operator.with_normals(curvature)
+    b = jnp.where(good, -b, jnp.nan)
+    z = jax.lax.custom_linear_solve(
+        lambda z: _real(apply(back(z)))[0], b, _conjugate_gradients, symmetric=True
+    )
+    return operator.tangent(back(z))
 
 
 def _real(leaves: Leaves) -> tuple[Array, Any]:
     """The leaves as one real vector, in which Re⟨·,·⟩ is the dot product; and the way back."""
-    parts = tuple(
-        jnp.stack([a.real, a.imag]) if jnp.iscomplexobj(a) else a for a in leaves
-    )
+    parts = tuple(jnp.stack([a.real, a.imag]) if jnp.iscomplexobj(a) else a for a in leaves)
     vector, unravel = ravel_pytree(parts)
     complex_ = tuple(jnp.iscomplexobj(a) for a in leaves)
 
@@ -159,11 +106,18 @@ def _conjugate_gradients(image: Any, b: Array) -> Array:
     return jnp.where(good & reached, z, jnp.nan)
 
 
-def _definite(stop: Any, image: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Whether no direction of negative curvature shows from an arbitrary one."""
+def _definite(
+    operator: Operator, back: Any, shape: tuple[int, ...], dtype: Any
+) -> tuple[Array, Array]:
+    """Whether no negative curvature shows from an arbitrary direction; and a curvature."""
+    stop = jax.lax.stop_gradient
+
+    def image(z: Array) -> Array:
+        return stop(_real(operator.on_tangents(back(stop(z)))[0])[0])
+
     arbitrary = jnp.asarray(jnp.sin(1.0 + 7.3 * jnp.arange(shape[0]) ** 1.3), dtype)
-    frozen = lambda z: stop(image(stop(z)))  # noqa: E731
-    return _descend(frozen, frozen(arbitrary))[1]
+    b = image(arbitrary)
+    return _descend(image, b)[1], jnp.linalg.norm(b) / jnp.linalg.norm(arbitrary)
 
 
 def _descend(image: Any, b: Array) -> tuple[Array, Array]:

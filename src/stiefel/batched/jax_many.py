@@ -8,10 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .kernels import PerProblem
 from stiefel.interop.jax_kernels import JaxKernels
 
+from .kernels import PerProblem
+
 Array = Any
+
+UNROLLED = 8  # columns
 
 
 class JaxMany(PerProblem, JaxKernels):
@@ -34,6 +37,21 @@ class JaxMany(PerProblem, JaxKernels):
 
         return jax.lax.cond(jnp.any(mask), found, lambda: default)
 
+    def repeat(self, times: int, function: Callable[[Any], Any], state: Any) -> Any:
+        return jax.lax.fori_loop(0, times, lambda _, s: function(s), state)
+
+    # Products with a small matrix on the right, as sums of columns times rows: one loop over the
+    # batch that XLA fuses with its neighbours, in place of a call for each of its matrices.
+
+    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
+        return _times(X, P) + _times(U, Q)
+
+    def subtract(self, G: Array, X: Array, S: Array) -> Array:
+        return G - _times(X, S)
+
+    def block_sum(self, block: Array, weights: Array) -> Array:
+        return jnp.einsum("bm,bm...->b...", weights.astype(block.dtype), block)
+
     def _exact_power(self, exponent: Array) -> Array:
         return jnp.ldexp(jnp.ones_like(exponent), exponent.astype(int))
 
@@ -44,3 +62,10 @@ class JaxMany(PerProblem, JaxKernels):
     def last_bit(self, mantissa: Array, bits: int) -> Array:
         digits = (jnp.abs(mantissa) * 2.0**bits).astype(jnp.zeros((), int).dtype)
         return (digits & -digits).astype(mantissa.dtype) * 2.0**-bits
+
+
+def _times(X: Array, P: Array) -> Array:
+    if P.shape[-2] > UNROLLED:
+        return X @ P
+    terms = [X[..., :, j : j + 1] * P[..., j : j + 1, :] for j in range(P.shape[-2])]
+    return sum(terms[1:], terms[0])

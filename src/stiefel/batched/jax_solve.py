@@ -120,7 +120,8 @@ def minimize(
 
     closed = jax.make_jaxpr(flat)(*leaves)
     value = _Value(closed.jaxpr)
-    border = border_of(_with_axis(tree, leaves), manifold)
+    with jax.ensure_compile_time_eval():  # the matrix of a constraint is checked and factorised
+        border = border_of(_with_axis(tree, leaves), manifold)
     limits = _limits(border, leaves, rtol, gtol, ftol, maxiter, maxfun)
     constants = tuple(map(jnp.asarray, closed.consts))
     inside = jax.lax.stop_gradient((leaves, constants))
@@ -152,11 +153,13 @@ def _check_point(tree: Tree, leaves: Leaves, manifold: Any) -> None:
     """As `stiefel.minimize` does, where the start is known."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return
-    check_place(tree, leaves[0] if tree.is_leaf else tree.unflatten(leaves), manifold)
+    with jax.ensure_compile_time_eval():
+        check_place(tree, leaves[0] if tree.is_leaf else tree.unflatten(leaves), manifold)
 
 
 def _with_axis(tree: Tree, leaves: Leaves) -> Any:
-    parts = tuple(leaf[None] for leaf in leaves)
+    """A batch of one problem, of which only the shape matters."""
+    parts = tuple(jnp.empty((1, *leaf.shape), leaf.dtype) for leaf in leaves)
     return parts[0] if tree.is_leaf else tree.unflatten(parts)
 
 

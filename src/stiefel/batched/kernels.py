@@ -38,7 +38,9 @@ class PerProblem(Kernels):
 
     def trace(self, A: Array) -> Array:
         found = self.real(self.xp.linalg.trace(A))
-        return self.numbers(self.xp.sum(found, axis=_inner_axes(found)) if found.ndim > 1 else found)
+        return self.numbers(
+            self.xp.sum(found, axis=_inner_axes(found)) if found.ndim > 1 else found
+        )
 
     def squared_frobenius(self, A: Array) -> Array:
         return self._dot(A, A)
@@ -161,12 +163,18 @@ class PerProblem(Kernels):
     def _one_after_another(self, parts: Sequence[Array]) -> Array:
         return self.xp.concat(list(parts))
 
+    def repeat(self, times: int, function: Callable[[Any], Any], state: Any) -> Any:
+        """``function`` applied so many times."""
+        for _ in range(times):
+            state = function(state)
+        return state
+
     def entries(self, A: Array) -> list[list[Array]]:
         """The entries of matrices, each an array over the batch."""
         size = range(A.shape[-1])
         return [[A[..., i, j] for j in size] for i in size]
 
-    def assembled(self, entries: list[list[Array]], axes: int) -> Array:
+    def assembled(self, entries: Sequence[Sequence[Array]], axes: int) -> Array:
         """Matrices (axes = 2) or one row of them (axes = 1) from their entries."""
         rows = [self.xp.stack(row, axis=-1) for row in entries]
         return rows[0] if axes == 1 else self.xp.stack(rows, axis=-2)
@@ -203,23 +211,30 @@ def jacobi(k: PerProblem, A: Array) -> tuple[Array, Array]:
     """
     size = A.shape[-1]
     flat = k.entries(A)
-    d = [k.real(flat[i][i]) for i in range(size)]
+    d = tuple(k.real(flat[i][i]) for i in range(size))
     a = {(i, j): flat[i][j] for i in range(size) for j in range(i + 1, size)}
     one = k.xp.ones_like(flat[0][0])
-    v = [[one if i == j else 0.0 * one for j in range(size)] for i in range(size)]
-    for _ in range(SWEEPS if size > 2 else 1):
-        for p in range(size):
-            for q in range(p + 1, size):
-                t, c, s, e = _rotation(k, d[p], d[q], a[p, q])
-                change = t * k.xp.abs(a[p, q]) if k.is_complex(a[p, q]) else t * a[p, q]
-                d[p], d[q], a[p, q] = d[p] - change, d[q] + change, 0.0 * a[p, q]
-                for r in range(size):
-                    if r not in (p, q):
-                        _rotate(k, a, r, p, q, c, s, e)
-                for row in v:
-                    rest = row[q] if e is None else e * row[q]
-                    row[p], row[q] = c * row[p] - s * rest, s * row[p] + c * rest
+    v = tuple(tuple(one if i == j else 0.0 * one for j in range(size)) for i in range(size))
+    d, _, v = k.repeat(SWEEPS if size > 2 else 1, lambda state: _sweep(k, *state), (d, a, v))
     return k.assembled([d], 1), k.assembled(v, 2)
+
+
+def _sweep(k: PerProblem, diagonal: Any, upper: Any, vectors: Any) -> tuple[Any, Any, Any]:
+    """Every entry above the diagonal is annihilated once."""
+    d, a, v = list(diagonal), dict(upper), [list(row) for row in vectors]
+    size = len(d)
+    for p in range(size):
+        for q in range(p + 1, size):
+            t, c, s, e = _rotation(k, d[p], d[q], a[p, q])
+            change = t * k.xp.abs(a[p, q]) if k.is_complex(a[p, q]) else t * a[p, q]
+            d[p], d[q], a[p, q] = d[p] - change, d[q] + change, 0.0 * a[p, q]
+            for r in range(size):
+                if r not in (p, q):
+                    _rotate(k, a, r, p, q, c, s, e)
+            for row in v:
+                rest = row[q] if e is None else e * row[q]
+                row[p], row[q] = c * row[p] - s * rest, s * row[p] + c * rest
+    return tuple(d), a, tuple(map(tuple, v))
 
 
 def _rotate(k: PerProblem, a: Any, r: int, p: int, q: int, c: Array, s: Array, e: Any) -> None:
@@ -406,7 +421,7 @@ class NumpyMany(PerProblem, NumpyKernels):
     def entries(self, A: Array) -> list[list[Array]]:
         return super().entries(A.view(np.ndarray))
 
-    def assembled(self, entries: list[list[Array]], axes: int) -> Array:
+    def assembled(self, entries: Sequence[Sequence[Array]], axes: int) -> Array:
         first = entries[0][0]
         out = empty((len(first), *first.shape[1:], len(entries), len(entries[0])), first.dtype)
         for i, row in enumerate(entries):

@@ -146,11 +146,11 @@ class Observer(NamedTuple):
         judged = xp.where(news, new.weight, new.judged)
         usable = (new.turn_change > 0) & (new.normal_step > 0) & ~new.horizontal & ripe
         square = new.normal_change * new.turn_step / (new.normal_step * new.turn_change)
-        omega = xp.clip(xp.sqrt(xp.where(usable, square, 1.0 + 0.0 * square)), 1.0, r.rotation_range)
-        differs = xp.maximum(omega / new.omega, new.omega / omega) > r.rotation_change
-        return new._replace(
-            D=D, judged=judged, omega=xp.where(usable & differs, omega, new.omega)
+        omega = xp.clip(
+            xp.sqrt(xp.where(usable, square, 1.0 + 0.0 * square)), 1.0, r.rotation_range
         )
+        differs = xp.maximum(omega / new.omega, new.omega / omega) > r.rotation_change
+        return new._replace(D=D, judged=judged, omega=xp.where(usable & differs, omega, new.omega))
 
     def _balanced(self, learned: tuple[Learned, ...], look: Array) -> tuple[Learned, ...]:
         """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""

@@ -108,7 +108,9 @@ class Matrices:
         theta = k.spread_out(0.5 + 0.5 * k.numbers(horizontal), X)
         turn = k.skew(m)
         W = k.subtract(T, X, k.hermitian(m) + theta * turn)
-        return W, self._largest(W, k.weigh(W)) + 3.0 * self._largest(turn, (1.0 - theta) ** 2 * turn)
+        return W, self._largest(W, k.weigh(W)) + 3.0 * self._largest(
+            turn, (1.0 - theta) ** 2 * turn
+        )
 
     def _largest(self, A: Array, B: Array) -> Array:
         """Re⟨A, B⟩ of the matrices of a problem, the largest."""

@@ -124,7 +124,14 @@ def minimize_many(
 
 
 def _solver(
-    border: Border, x: Leaves, rtol: Any, gtol: Any, ftol: Any, maxiter: Any, maxfun: Any, fnoise: Any
+    border: Border,
+    x: Leaves,
+    rtol: Any,
+    gtol: Any,
+    ftol: Any,
+    maxiter: Any,
+    maxfun: Any,
+    fnoise: Any,
 ) -> ManyLBFGS:
     k, auto = border.k, METHODS["auto"]
     eps = max(float(k.xp.finfo(leaf.dtype).eps) for leaf in x)
@@ -225,7 +232,12 @@ class Batch:
             (here,), (gone,) = xp.nonzero(running), xp.nonzero(~running)
             if gone.shape[0]:
                 brief = part.state._replace(
-                    memory=(), learned=(), search=(), G=(), turns=(), W=()  # type: ignore[arg-type]
+                    memory=(),
+                    learned=(),
+                    search=(),
+                    G=(),
+                    turns=(),
+                    W=(),  # type: ignore[arg-type]
                 )
                 self._ended.append((part.index[gone], k.take(brief, gone)))
                 self._function.dropped(part.index[gone], k.take(part.state.best.x, gone))

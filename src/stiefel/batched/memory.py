@@ -34,9 +34,7 @@ def no_pairs(k: PerProblem, x: Leaves, size: int, zero: Array) -> Memory:
     count = k.integers(zero)
     diagonal = k.own(zero[:, None] + k.xp.zeros((1, size), dtype=zero.dtype, device=k.device(zero)))
     inverse = k.own(diagonal[:, :, None] * diagonal[:, None, :])
-    return Memory(
-        tuple(map(block, x)), tuple(map(block, x)), inverse, diagonal, count, 0 * count
-    )
+    return Memory(tuple(map(block, x)), tuple(map(block, x)), inverse, diagonal, count, 0 * count)
 
 
 def forget(k: PerProblem, memory: Memory, mask: Array) -> Memory:
@@ -87,9 +85,7 @@ def apply_inverse(
     gamma = scale(r)
     products = gamma[:, None] * block_dot(leaves, Y, r) - diagonal * a
     c = xp.sum(products[:, :, None] * inverse, axis=1)
-    return tuple(
-        k.block_sum(b, c) - k.spread_out(gamma, v) * v for v, b in zip(r, S, strict=True)
-    )
+    return tuple(k.block_sum(b, c) - k.spread_out(gamma, v) * v for v, b in zip(r, S, strict=True))
 
 
 def block_dot(leaves: tuple[Leaf, ...], block: Leaves, C: Leaves) -> Array:

@@ -171,9 +171,7 @@ class MaskedSearch:
         s = s._replace(t=t, low=low, high=high, kept=kept, trials=trials)
         return s, ~room | (trials >= MAX_TRIALS)
 
-    def _doubted(
-        self, s: Search, doubt: Array, gap: Array, area: Array
-    ) -> tuple[Search, Array]:
+    def _doubted(self, s: Search, doubt: Array, gap: Array, area: Array) -> tuple[Search, Array]:
         """One more doubt where there is one, and whether doubts are seen to be noise of f.
 
         The disagreement of a wrong gradient is proportional to the step, that of a smooth

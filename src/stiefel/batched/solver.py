@@ -141,9 +141,7 @@ class ManyLBFGS:
         parts = self._map(function, *leaves)
         return sum(parts[1:], parts[0])
 
-    def _look(
-        self, s: State, X: Leaves, f: Array, E: Leaves, running: Array
-    ) -> tuple[State, At]:
+    def _look(self, s: State, X: Leaves, f: Array, E: Leaves, running: Array) -> tuple[State, At]:
         """f and gradients at X, scaled; the scale is found at the first evaluation."""
         k, xp = self.k, self.k.xp
         f, first = k.numbers(f), running & (s.books.nfev == 0)
@@ -151,9 +149,7 @@ class ManyLBFGS:
             scale = xp.where(first, k.power_of_two(self._largest(E)), s.scale)
             start = xp.where(first, xp.abs(f * scale), s.magnitude)
             s = s._replace(scale=scale, magnitude=start)
-        lowered = self._map(
-            lambda leaf, x, e: leaf.lower(x, k.spread_out(s.scale, e) * e), X, E
-        )
+        lowered = self._map(lambda leaf, x, e: leaf.lower(x, k.spread_out(s.scale, e) * e), X, E)
         G, squares, turns = zip(*lowered, strict=True)
         f, norm = f * s.scale, xp.sqrt(sum(squares[1:], squares[0]))
         books = s.books._replace(nfev=s.books.nfev + k.integers(running))
@@ -176,9 +172,7 @@ class ManyLBFGS:
         k, xp = self.k, self.k.xp
         learned, changed = self._still_invariant(s, at, taken)
         eps = self._eps(s.x)
-        learned = Observer(k, self.rules).observe(
-            self.leaves, pairs, learned, s.steps, taken, eps
-        )
+        learned = Observer(k, self.rules).observe(self.leaves, pairs, learned, s.steps, taken, eps)
         sy = t * (end - s.slope)
         length = xp.sqrt(self._sum(lambda leaf, pair: leaf.squared_length(pair), pairs))
         keep = taken & (sy > self.caution * t * s.size * length)
@@ -192,9 +186,7 @@ class ManyLBFGS:
         steps = s.steps + k.integers(taken)
         return s._replace(learned=learned, memory=memory, gamma=gamma, steps=steps)
 
-    def _still_invariant(
-        self, s: State, at: At, mask: Array
-    ) -> tuple[tuple[Learned, ...], Array]:
+    def _still_invariant(self, s: State, at: At, mask: Array) -> tuple[tuple[Learned, ...], Array]:
         """A start may be special: rotation parts are looked at until one shows."""
         xp, learned, changed = self.k.xp, [], mask & ~mask
         for leaf, turn, known in zip(self.leaves, at.turns, s.learned, strict=True):

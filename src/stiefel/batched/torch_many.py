@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from .kernels import PerProblem
 from stiefel.interop.torch_kernels import TorchKernels
+
+from .kernels import PerProblem
 
 Array = Any
 
