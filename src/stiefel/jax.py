@@ -8,7 +8,8 @@ updates, state = method.update(grads, state, params, value_fn=loss)
 params = params + updates
 """
 
+from stiefel.interop.jax_transform import State, Transformation, accelerated
+
 from .batched.jax_solve import Solution, minimize
-from .interop.jax_transform import State, Transformation, accelerated
 
 __all__ = ["Solution", "State", "Transformation", "accelerated", "minimize"]

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from stiefel.interop.jax_kernels import JaxKernels
+from stiefel.backends.jax import JaxKernels
 
 from .kernels import PerProblem
 
@@ -23,8 +23,8 @@ class JaxMany(PerProblem, JaxKernels):
         """Double, or single while JAX computes in single precision."""
         return jnp.zeros(()).dtype
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(self, *arguments)
+    def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
+        return formula(self, *arguments)
 
     def some(self, mask: Array) -> bool:
         return True

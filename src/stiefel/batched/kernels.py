@@ -309,8 +309,11 @@ class NumpyMany(PerProblem, NumpyKernels):
     fast_memory = 1 << 17
     number = np.dtype(np.float64)
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(self, *arguments)
+    def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
+        return formula(self, *arguments)
+
+    def fuses(self, A: Array) -> bool:
+        return False
 
     def adjoint(self, A: Array) -> Array:
         return A.conj().mT if A.dtype.kind == "c" else A.mT

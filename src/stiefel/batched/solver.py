@@ -188,7 +188,7 @@ class ManyLBFGS:
 
     def _still_invariant(self, s: State, at: At, mask: Array) -> tuple[tuple[Learned, ...], Array]:
         """A start may be special: rotation parts are looked at until one shows."""
-        xp, learned, changed = self.k.xp, [], mask & ~mask
+        learned, changed = [], mask & ~mask
         for leaf, turn, known in zip(self.leaves, at.turns, s.learned, strict=True):
             if leaf.learns and not leaf.spans_only:
                 shows = mask & known.horizontal & ~invariant(leaf, turn, s.books.initial_norm)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from stiefel.interop.torch_kernels import TorchKernels
+from stiefel.backends.torch import TorchKernels
 
 from .kernels import PerProblem
 
@@ -17,8 +17,8 @@ Array = Any
 class TorchMany(PerProblem, TorchKernels):
     number = torch.float64
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(self, *arguments)
+    def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
+        return formula(self, *arguments)
 
     def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
         (index,) = torch.nonzero(mask, as_tuple=True)

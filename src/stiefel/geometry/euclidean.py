@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from stiefel.interop.arrays import kernels_for
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.backends.ranks import ALONE, Alone, Ranks
+from stiefel.types import Array
 
 from . import checks
 from .blocks import Blocks
-from .kernels import Array, Kernels
-from .secant import Lowered, Secant, plain
+from .ray import Lowered, Secant, plain
 
 
 class Line:
@@ -54,7 +56,7 @@ class Euclidean(Blocks):
 
     kernels: Kernels | None = field(default=None, repr=False, compare=False)
 
-    def bind(self, X: Array, ranks: Any = None) -> Self:
+    def bind(self, X: Array, ranks: Alone | Ranks = ALONE) -> Self:
         return replace(self, kernels=kernels_for(X, ranks))
 
     def _k(self, X: Array) -> Kernels:

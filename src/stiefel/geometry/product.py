@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from .kernels import Array
-from .secant import Lowered, Secant, pairs_of
+from stiefel.backends.ranks import ALONE, Alone, Ranks
+from stiefel.types import Array
+
+from .ray import Lowered, Secant, pairs_of
 
 Leaves = tuple[Array, ...]
 
@@ -62,7 +64,7 @@ class Product:
 
     factors: tuple[Any, ...]
 
-    def bind(self, X: Leaves, ranks: Any = None) -> Self:
+    def bind(self, X: Leaves, ranks: Alone | Ranks = ALONE) -> Self:
         return type(self)(tuple(m.bind(x, ranks) for m, x in zip(self.factors, X, strict=True)))
 
     def _map(self, name: str, *arguments: Any) -> Leaves:
