@@ -108,9 +108,10 @@ def minimize_many(
     if library(border.tree.flatten(x0)[0]) == "jax":
         from .jax_batch import minimize_batch
 
-        return minimize_batch(
-            fun, x0, border, manifold, jac, rtol, gtol, ftol, maxiter, maxfun, maxtime, fnoise
-        )
+        if maxtime is not None or fnoise is not None or progress:
+            raise TypeError("maxtime, fnoise and progress are not offered for JAX arrays")
+        names = {"rtol": rtol, "gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
+        return minimize_batch(fun, x0, border, manifold, jac, names)
     geometry, start = check_place(border.tree, x0, manifold)
     start = tuple(map(own_copy, start)) if isinstance(start, tuple) else own_copy(start)
     start = feasible(geometry, start)
