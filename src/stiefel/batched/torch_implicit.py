@@ -156,6 +156,7 @@ class _Attach(torch.autograd.Function):
 def _solved(ctx: Any, given: Leaves) -> Leaves:
     """−Π A⁻¹ Πᴴ of tensors of the shape of x; NaN, with a warning, where there is no inverse."""
     operator: Operator = ctx.operator
+    given = tuple(v.detach() for v in given)
     definite, curvature = is_definite(operator)
     z, good = conjugate_gradients(operator.with_normals(curvature), given)
     if not (ctx.success and definite and good):
