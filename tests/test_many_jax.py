@@ -72,9 +72,9 @@ def test_precisions(dtype):
     H = H + H.conj().T
     x0 = stiefel.Stiefel().random(8, 2, seed=1, dtype=complex if "c" in dtype else float)
     M = jnp.asarray(H.astype(dtype))
-    found = jax.jit(
-        lambda x: stiefel.jax.minimize(lambda X: jnp.real(jnp.vdot(X, M @ X)), x)
-    )(jnp.asarray(x0.astype(dtype)))
+    found = jax.jit(lambda x: stiefel.jax.minimize(lambda X: jnp.real(jnp.vdot(X, M @ X)), x))(
+        jnp.asarray(x0.astype(dtype))
+    )
     assert bool(found.success) and found.x.dtype == dtype
     exact = np.linalg.eigvalsh(H)[:2].sum()
     assert float(found.fun) == pytest.approx(exact, rel=1e-5 if "64" in dtype else 1e-4)

@@ -83,6 +83,8 @@ def _check_batch(arrays: tuple[Any, ...], tree: Tree) -> None:
     for array, path in zip(arrays, tree.paths, strict=True):
         if not hasattr(array, "shape") or len(array.shape) == 0:
             raise TypeError(f"x0{path} is {describe(array)}; expected an array with a leading axis")
+        if array.shape[0] == 0:
+            raise ValueError(f"x0{path} has shape {tuple(array.shape)}: it holds no problem")
         if array.shape[0] != arrays[0].shape[0]:
             raise ValueError(
                 f"x0{path} has {array.shape[0]} problems and x0{tree.paths[0]} has "

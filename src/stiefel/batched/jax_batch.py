@@ -46,10 +46,7 @@ def minimize_batch(
 
     found = jax.jit(lambda x: run(border, read, both, x))(tuple(leaves))
     x = found.x[0] if tree.is_leaf else tree.unflatten(found.x)
-    defects = [
-        leaf.feasibility(v)
-        for leaf, v in zip(border.leaves, border.enter(x), strict=True)
-    ]
+    defects = [leaf.feasibility(v) for leaf, v in zip(border.leaves, border.enter(x), strict=True)]
     known = [d for d in defects if d is not None]
     fields = found._asdict() | {"x": x, "restarts": 0 * found.nit}
     return ManyResult(

@@ -124,7 +124,7 @@ class PerProblem(Kernels):
         return a[index]
 
     def power_of_two(self, a: Array) -> Array:
-        """The power of two next to 1/a, with which nothing is rounded; 1 where a is 0 or no number."""
+        """The power of two next to 1/a, which rounds nothing; 1 where a is 0 or not finite."""
         xp = self.xp
         usable = xp.isfinite(a) & (a > 0)
         most = math.log2(float(xp.finfo(a.dtype).max)) - 24

@@ -91,7 +91,7 @@ class Observer(NamedTuple):
     def _look(
         self, leaf: Leaf, pair: Secant, old: Learned, count: Array, look: Array, eps: float
     ) -> Learned:
-        k, xp = self.k, self.k.xp
+        xp = self.k.xp
         if not leaf.learns:
             ss, yy = leaf.dot(pair.s, pair.s), leaf.squared_length(pair)
             ratio = xp.where(ss > 0, yy / xp.where(ss > 0, ss, 1.0 + 0.0 * ss), 0.0 * ss)

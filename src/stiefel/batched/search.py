@@ -3,7 +3,7 @@
 Every problem is somewhere in its own search: each call judges one trial of each, and none waits
 for another.  With t the trial, s₀ and s(t) the slopes at both ends,
 
-    taken      f(t) ≤ f(0) + c₁ t s₀ (or unreadable, and the trapezium of slopes falls),  s(t) ≥ c₂ s₀
+    taken      f falls by c₁ t s₀ (or unreadably, and the trapezium of slopes does), s(t) ≥ c₂ s₀
     short      falls enough, but s(t) < c₂ s₀:  low ← t, a longer trial
     long       does not fall enough:            high ← t, a shorter trial
     stuck      no room between low and high, or too many trials: back to the longest step that fell
