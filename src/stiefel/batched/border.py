@@ -146,14 +146,14 @@ def limits_of(
 
 def _positive(value: Any) -> bool:
     if isinstance(value, numbers.Real):
-        return value > 0
+        return float(value) > 0
     return library(value) == "jax" or bool(kernels_for(value).xp.any(value > 0))
 
 
 def tolerance(value: Any, name: str, size: int, k: PerProblem, like: Array) -> Any:
     """A number ≥ 0, or an array of them, one a problem."""
     if isinstance(value, numbers.Real):
-        if not 0 <= value < math.inf:
+        if not 0 <= float(value) < math.inf:
             raise ValueError(f"{name} is {value!r}; expected a finite number ≥ 0")
         return float(value)
     if tuple(getattr(value, "shape", ())) != (size,):
@@ -169,6 +169,6 @@ def tolerance(value: Any, name: str, size: int, k: PerProblem, like: Array) -> A
 def _limit(value: Any, name: str, least: int) -> float:
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{name} is {describe(value)}; expected an integer ≥ {least}")
-    if not value >= least:
+    if not float(value) >= least:
         raise ValueError(f"{name} is {value!r}; expected an integer ≥ {least}")
     return float(value)

@@ -27,7 +27,7 @@ def minimize_batch(
     check_place(tree, x0, manifold)
     leaves = (x0,) if tree.is_leaf else tree.flatten(x0)
     size = leaves[0].shape[0]
-    eps = max(float(jnp.finfo(leaf.dtype).eps) for leaf in leaves)
+    eps = max(float(np.finfo(leaf.dtype).eps) for leaf in leaves)
     read = limits_of(border, eps, size, like=jnp.zeros(size), **limits)
     told = (jnp.arange(size),) if takes_index(fun) else ()
 

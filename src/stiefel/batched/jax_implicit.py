@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from .border import Border
@@ -122,7 +123,7 @@ def _definite(
 
 def _descend(image: Any, b: Array) -> tuple[Array, Array]:
     """Conjugate gradients from zero; and whether curvature stayed positive."""
-    eps = float(jnp.finfo(b.dtype).eps)
+    eps = float(np.finfo(b.dtype).eps)
     target = (100.0 * eps) ** 2 * jnp.vdot(b, b)
     most = 4 * b.shape[0] + 20
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 
 from .border import Border, border_of, limits_of
@@ -166,7 +167,7 @@ def _with_axis(tree: Tree, leaves: Leaves) -> Any:
 def _limits(
     border: Border, leaves: Leaves, rtol: Any, gtol: Any, ftol: Any, maxiter: Any, maxfun: Any
 ) -> Limits:
-    eps = max(float(jnp.finfo(leaf.dtype).eps) for leaf in leaves)
+    eps = max(float(np.finfo(leaf.dtype).eps) for leaf in leaves)
     return limits_of(border, eps, -1, rtol, gtol, ftol, maxiter, maxfun, jnp.zeros(1))
 
 

@@ -51,10 +51,14 @@ class Trial(NamedTuple):
 
 
 class Leaf(Protocol):
-    k: PerProblem
-    learns: bool  # a metric of columns
-    spans_only: bool  # rotations XA are no directions
-    size_limited: bool  # a step has a longest length
+    @property
+    def k(self) -> PerProblem: ...
+    @property
+    def learns(self) -> bool: ...  # a metric of columns
+    @property
+    def spans_only(self) -> bool: ...  # rotations XA are no directions
+    @property
+    def size_limited(self) -> bool: ...  # a step has a longest length
 
     def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]: ...
     def trial(self, X: Array, W: Array, t: Array) -> Trial: ...

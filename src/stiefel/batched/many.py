@@ -232,13 +232,9 @@ class Batch:
             running = part.state.status < 0
             (here,), (gone,) = xp.nonzero(running), xp.nonzero(~running)
             if gone.shape[0]:
+                nothing: Any = ()  # of what the result does not need
                 brief = part.state._replace(
-                    memory=(),
-                    learned=(),
-                    search=(),
-                    G=(),
-                    turns=(),
-                    W=(),  # type: ignore[arg-type]
+                    memory=nothing, learned=(), search=nothing, G=(), turns=(), W=()
                 )
                 self._ended.append((part.index[gone], k.take(brief, gone)))
                 self._function.dropped(part.index[gone], k.take(part.state.best.x, gone))

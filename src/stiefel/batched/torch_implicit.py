@@ -99,7 +99,7 @@ def minimize(
     batch = tuple(leaf.detach()[None] for leaf in tracked)
     border = border_of(batch[0] if tree.is_leaf else tree.unflatten(batch), manifold)
     operator = Operator(border, tuple(x.detach() for x in tracked), _Products(tracked, G))
-    x = _Attach.apply(operator, bool(result.success), *G)
+    x = _Attach.apply(operator, bool(result.success), *G)  # type: ignore[no-untyped-call]
     result.x = x[0] if tree.is_leaf else tree.unflatten(x)
     with torch.enable_grad():
         result.fun = fun(result.x, *args)
