@@ -315,6 +315,9 @@ class NumpyMany(PerProblem, NumpyKernels):
     def fuses(self, A: Array) -> bool:
         return False
 
+    # NumPy's own versions are for one problem.
+    dot, gram, grams, pairing = Kernels.dot, Kernels.gram, Kernels.grams, Kernels.pairing
+
     def adjoint(self, A: Array) -> Array:
         return A.conj().mT if A.dtype.kind == "c" else A.mT
 
@@ -332,7 +335,7 @@ class NumpyMany(PerProblem, NumpyKernels):
     def subtract(self, G: Array, X: Array, S: Array) -> Array:
         return G - X @ S
 
-    def block(self, rows: Any) -> Array:
+    def assemble(self, rows: Any) -> Array:
         stack = np.broadcast_shapes(*(part.shape[:-2] for row in rows for part in row))
         height = sum(row[0].shape[-2] for row in rows)
         width = sum(part.shape[-1] for part in rows[0])
