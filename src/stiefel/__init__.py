@@ -12,6 +12,7 @@ from ._minimize import minimize
 from .batched import ManyResult, minimize_many
 from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
+from .minimum import check_minimum
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -41,6 +42,7 @@ __all__ = [
     "Stiefel",
     "TrustRegion",
     "check_gradient",
+    "check_minimum",
     "extrapolate",
     "interpolate",
     "minimize",

@@ -1,15 +1,27 @@
-"""A whole solve inside compiled code, and an optax-shaped ``init``/``update`` pair.
+"""A whole solve inside compiled code, and training of models with orthonormal parameters.
 
 solution = jax.jit(jax.vmap(lambda A: stiefel.jax.minimize(lambda X: f(X, A), x0)))(matrices)
 
-method = stiefel.jax.accelerated(0.1)
-state = method.init(params)
-updates, state = method.update(grads, state, params, value_fn=loss)
-params = params + updates
+optimiser = stiefel.jax.adam(1e-3, orthonormal=lambda path, p: path.endswith("rotation/kernel"))
+state = optimiser.init(params)
+updates, state = optimiser.update(grads, state, params)
+params = optax.apply_updates(params, updates)
 """
 
+from stiefel.batched.jax_solve import Solution, minimize
 from stiefel.interop.jax_transform import State, Transformation, accelerated
+from stiefel.training.jax_marks import Orthonormal, nearest
+from stiefel.training.jax_rules import adam, muon, sgd
 
-from .batched.jax_solve import Solution, minimize
-
-__all__ = ["Solution", "State", "Transformation", "accelerated", "minimize"]
+__all__ = [
+    "Orthonormal",
+    "Solution",
+    "State",
+    "Transformation",
+    "accelerated",
+    "adam",
+    "minimize",
+    "muon",
+    "nearest",
+    "sgd",
+]
