@@ -9,6 +9,7 @@ from stiefel.runs.result import Result, Status
 from stiefel.runs.stopping import MaxIterations, MaxSeconds, RelativeGradient
 
 from ._minimize import minimize
+from .batched import ManyResult, minimize_many
 from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
 from .minimum import check_minimum
@@ -30,6 +31,7 @@ __all__ = [
     "Euclidean",
     "GradientDescent",
     "Grassmann",
+    "ManyResult",
     "MaxIterations",
     "MaxSeconds",
     "RelativeGradient",
@@ -44,6 +46,7 @@ __all__ = [
     "extrapolate",
     "interpolate",
     "minimize",
+    "minimize_many",
     "nearest",
     "random_point",
 ]

@@ -37,6 +37,14 @@ class Status(Enum):
     def __str__(self) -> str:
         return self.name
 
+    @classmethod
+    def _missing_(cls, value: object) -> Status | None:
+        """``Status(code)`` of the integers in which compiled code tells it, 0 for CONVERGED."""
+        members = list(cls)
+        if hasattr(value, "__index__") and 0 <= (code := value.__index__()) < len(members):
+            return members[code]
+        return None
+
 
 class Gradient(NamedTuple):
     """What is known at a point: all that the driver reads."""
