@@ -1,0 +1,181 @@
+"""Proximal L-BFGS: quasi-Newton steps for f + h on XᴴX = I, one evaluation each.
+
+    Z = argmin ⟨G, Z−X⟩ + ½⟨Z−X, B(Z−X)⟩ + h(Z)   over tangent Z−X,      X⁺ = R(Z)
+
+B is the compact BFGS matrix of pairs s = X⁺ − X, y = ∇f(X⁺) − ∇f(X) − sΛ: the curvature is that of
+the Lagrangian, with Λ the multiplier of today's proximal step, which contains the subgradient of h.
+So the raw differences of gradients are kept, and y is formed anew at every step.
+
+    B = σ(I + UKUᵀ),  U = [S, Y/σ],  K⁻¹ = −[SᵀS, L/σ; Lᵀ/σ, −D/σ],  L + D the lower part of SᵀY
+    σ = ‖y‖/‖s‖ of the newest pair, the geometric mean of the two values of Barzilai and Borwein
+
+A step is accepted if F falls by a part of what the model says; otherwise B is doubled and the trial
+becomes a pair.  The factor goes down again after steps that were accepted at once.  Cost beside the
+evaluation: two subproblems of one or two Newton steps, O(nk³ + mnk²).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stiefel.solvers.parameters import check_integer, check_open_interval
+from stiefel.solvers.problem import Local
+from stiefel.solvers.result import Status
+
+from .composite import Composite, Point, Value
+from .subproblem import Memory, Step, proximal_step
+
+Array = Any
+
+MOST_REJECTIONS = 40
+BLIND_REJECTIONS = 5
+GOOD = 0.5  # of the predicted decrease: the model may be trusted more
+
+
+class State(NamedTuple):
+    x: Array
+    local: Local
+    at: Point
+    S: Array  # steps, the newest last
+    Y: Array  # raw differences of gradients
+    sigma: float  # σ before there is a pair
+    factor: float = 1.0  # of B
+    gamma: float = 0.0  # 1/σ of the last step
+    k: int = 0  # pairs held
+    rejections: int = 0  # since the last accepted step
+    restarted: bool = False
+    noise: float = 0.0
+    blind: bool = False
+    failure: Status | None = None
+
+
+@dataclass(frozen=True)
+class ProximalLBFGS:
+    """Proximal L-BFGS for f + h.
+
+    Parameters
+    ----------
+    memory : number of pairs kept.
+    sufficient_decrease : the part of the predicted decrease that a step must bring.
+    caution : a pair is used if ⟨s, y⟩ > caution ‖s‖‖y‖.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> B = np.random.default_rng(0).standard_normal((20, 30))
+    >>> fun = lambda X: (-np.sum((B @ X) ** 2), -2 * B.T @ (B @ X))
+    >>> X0 = stiefel.random_point(30, 2, seed=0)
+    >>> result = stiefel.minimize(fun, X0, nonsmooth=stiefel.L1(2.0), method="proximal-lbfgs")
+    >>> bool(result.success), bool((result.x == 0).any())
+    (True, True)
+    """
+
+    memory: int = 5
+    sufficient_decrease: float = 1e-4
+    caution: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_integer(self, "memory", 1)
+        check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
+        check_open_interval(self, "caution", 0.0, 1.0)
+
+    def init(self, problem: Composite, x: Array) -> State:
+        at, sigma, s, y = start(problem, x)
+        X, local = problem.book(at)
+        S = np.zeros((0, len(at.x)))
+        state = State(X, local, at, S, S, sigma, gamma=1.0 / sigma)
+        return self._remembered(state, s, y) if s.any() else state
+
+    def step(self, problem: Composite, s: State) -> State:
+        at, h = s.at, problem.h
+        sigma, memory = self._model(problem, s)
+        t = 1.0 / (sigma * s.factor)
+        step = proximal_step(h, at.x, at.g, t, at.L, memory)
+        predicted = -(float(at.g @ step.v) + h.value(step.z) - at.h)
+        noise = 2.0 * problem.noise(at.total)
+        x = problem.retract(step.z)
+        value = problem.evaluate(x)
+        blind = not predicted > noise
+        fell = at.total - value.total
+        if value.finite and fell >= self.sufficient_decrease * predicted - noise:
+            return self._accepted(problem, s, x, value, t, fell, predicted, blind)
+        return self._rejected(s, x, value, step, t, blind)
+
+    def _accepted(
+        self,
+        problem: Composite,
+        s: State,
+        x: Array,
+        value: Value,
+        t: float,
+        fell: float,
+        predicted: float,
+        blind: bool,
+    ) -> State:
+        at = problem.measure(x, value, s.at.t, s.at.L)
+        X, local = problem.book(at)
+        factor = s.factor
+        if s.rejections == 0 and fell > GOOD * predicted:
+            factor = max(1.0, 0.25 * factor)
+        new = s._replace(x=X, local=local, at=at, factor=factor, gamma=t, rejections=0)
+        new = self._remembered(new, x - s.at.x, value.g - s.at.g)
+        return new._replace(restarted=False, blind=blind)
+
+    def _rejected(
+        self, s: State, x: Array, value: Value, step: Step, t: float, blind: bool
+    ) -> State:
+        rejections = s.rejections + 1
+        failure = None
+        if rejections >= MOST_REJECTIONS or (blind and rejections >= BLIND_REJECTIONS):
+            failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
+        new = s._replace(factor=2.0 * s.factor, gamma=t, rejections=rejections, failure=failure)
+        if value.finite and not blind:
+            new = self._remembered(new, x - s.at.x, value.g - s.at.g)
+        elif not value.finite:
+            new = new._replace(factor=8.0 * s.factor)
+        return new._replace(restarted=True, blind=blind)
+
+    def _remembered(self, s: State, step: Array, change: Array) -> State:
+        if not step.any():
+            return s
+        S = np.vstack([s.S, step])[-self.memory :]
+        Y = np.vstack([s.Y, change])[-self.memory :]
+        return s._replace(S=S, Y=Y, k=len(S))
+
+    def _model(self, problem: Composite, s: State) -> tuple[float, Memory | None]:
+        """σ and the memory, with the curvature of today's Lagrangian."""
+        return model_of(s.S, s.Y - problem.space.normal(s.S, s.at.L), s.sigma, self.caution)
+
+
+def start(problem: Composite, X: Array) -> tuple[Point, float, Array, Array]:
+    """The first point, the first σ, and the pair that measured it; two evaluations."""
+    x, value = problem.space.flat(X), problem.evaluate_at(X)
+    if not value.finite:
+        zero = np.zeros(problem.space.duals.size)
+        return Point(x, value.f, value.h, value.g, 1.0, x, zero, math.nan), 1.0, 0 * x, 0 * x
+    sigma, s, y = problem.curvature(x, value)
+    at = problem.measure(x, value, 1.0 / sigma, np.zeros(problem.space.duals.size))
+    return at, sigma, s, y
+
+
+def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, Memory | None]:
+    """σ and the compact BFGS matrix of pairs, oldest first; pairs without curvature are left out."""
+    if not len(S):
+        return sigma, None
+    ss, yy = np.einsum("ij,ij->i", S, S), np.einsum("ij,ij->i", Y, Y)
+    sy = np.einsum("ij,ij->i", S, Y)
+    newest = math.sqrt(yy[-1] / ss[-1])
+    sigma = newest if 1e-8 * sigma < newest < math.inf else sigma
+    keep = sy > caution * np.sqrt(ss * yy)
+    if not keep.any():
+        return sigma, None
+    scale = 1.0 / np.sqrt(ss[keep])[:, None]  # pairs may be scaled: unit steps
+    S, Y = S[keep] * scale, Y[keep] * (scale / sigma)
+    SY = S @ Y.T
+    L = np.tril(SY, -1)
+    K_inverse = -np.block([[S @ S.T, L], [L.T, -np.diag(np.diag(SY))]])
+    return sigma, Memory(np.vstack([S, Y]), K_inverse)

@@ -1,0 +1,343 @@
+"""Points as flat real vectors, and the normal space of XᴴX = I in them.
+
+All leaves of a point, real or complex, matrices or stacks, lie one after the other in one vector x of
+N real numbers; Λ, Hermitian k×k for every orthonormal matrix, in one vector of Q numbers.  Then
+
+    normal(x, Λ) = XΛ,      gather(x, v) = herm(XᴴV)
+
+are adjoint to each other, v is tangent at x if gather(x, v) = 0, and everything that the methods do
+with several leaves, a memory or a tree is algebra of vectors.  Free leaves have no Λ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .terms import Diagonal, Term
+
+Array = Any
+Linear = Callable[[Array], Array]
+
+DENSE = 12  # columns: with more, conjugate gradients need less time than a factorisation
+SINGULAR = 1e-12  # of the largest eigenvalue
+
+
+class Layout:
+    """Arrays of given shapes and dtypes, one after the other in a real vector."""
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any]) -> None:
+        self.shapes, self.dtypes = tuple(shapes), tuple(dtypes)
+        self._work = tuple(complex if np.dtype(d).kind == "c" else float for d in dtypes)
+        sizes = [
+            math.prod(s) * (2 if w is complex else 1) for s, w in zip(self.shapes, self._work)
+        ]
+        self._ends = np.cumsum([0, *sizes]).tolist()
+        self.size = int(self._ends[-1])
+
+    def split(self, v: Array) -> list[Array]:
+        """The arrays of v; axes in front of the last one stay in front."""
+        parts = []
+        for i, (shape, work) in enumerate(zip(self.shapes, self._work)):
+            part = v[..., self._ends[i] : self._ends[i + 1]]
+            if work is complex:
+                part = np.ascontiguousarray(part).view(complex)
+            parts.append(part.reshape(*v.shape[:-1], *shape))
+        return parts
+
+    def join(self, parts: Sequence[Array]) -> Array:
+        """The vector of the arrays, with axes in front kept."""
+        flat = []
+        for part, shape, work in zip(parts, self.shapes, self._work):
+            front = part.shape[: part.ndim - len(shape)]
+            row = np.ascontiguousarray(part, dtype=work).reshape(*front, math.prod(shape))
+            flat.append(row.view(float) if work is complex else row)
+        return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=-1)
+
+
+class Leaf(NamedTuple):
+    """One array of a point as a stack of matrices (b, n, k)."""
+
+    stack: tuple[int, int, int]
+    orthonormal: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The vectors of one run."""
+
+    leaves: tuple[Leaf, ...]
+    points: Layout  # in the shapes of the user
+    duals: Layout
+    is_tree: bool
+
+    def flat(self, X: Array) -> Array:
+        """A point or gradient in the solvers' form as a vector of its own."""
+        return np.array(self.points.join(X if self.is_tree else (X,)))
+
+    def point(self, x: Array) -> Array:
+        """The vector x in the solvers' form, in the precision of the user."""
+        parts = tuple(
+            np.ascontiguousarray(p, dtype=d)
+            for p, d in zip(self.points.split(x), self.points.dtypes)
+        )
+        return parts if self.is_tree else parts[0]
+
+    @cached_property
+    def columns(self) -> int:
+        """The largest k of a matrix."""
+        return max((leaf.stack[2] for leaf in self.leaves if leaf.orthonormal), default=0)
+
+    @cached_property
+    def identity(self) -> Array:
+        """Λ = I."""
+        return self.duals.join([np.broadcast_to(np.eye(s[-1]), s) for s in self.duals.shapes])
+
+    def matrices(self, v: Array) -> list[Array]:
+        """The orthonormal leaves of v as stacks (..., b, n, k)."""
+        parts = zip(self.points.split(v), self.leaves)
+        return [p.reshape(*v.shape[:-1], *leaf.stack) for p, leaf in parts if leaf.orthonormal]
+
+    def normal(self, x: Array, L: Array) -> Array:
+        """XΛ; zero on free leaves.  x and Λ may carry axes in front."""
+        pairs = iter(zip(self.matrices(x), self.duals.split(L)))
+        front = np.broadcast_shapes(x.shape[:-1], L.shape[:-1])
+        parts = []
+        for leaf, shape in zip(self.leaves, self.points.shapes):
+            if leaf.orthonormal:
+                X, M = next(pairs)
+                parts.append((X @ M).reshape(*front, *shape))
+            else:
+                parts.append(np.zeros((*front, *shape)))
+        return self.points.join(parts)
+
+    def gather(self, x: Array, v: Array) -> Array:
+        """herm(XᴴV), the adjoint of `normal` at x; v may carry axes in front."""
+        if not self.duals.shapes:
+            return np.zeros((*v.shape[:-1], 0))
+        parts = []
+        for X, V in zip(self.matrices(x), self.matrices(v)):
+            M = X.conj().swapaxes(-1, -2) @ V
+            parts.append(0.5 * (M + M.conj().swapaxes(-1, -2)))
+        return self.duals.join(parts)
+
+    def defect(self, x: Array) -> Array:
+        """XᴴX − I of every matrix."""
+        return self.gather(x, x) - (self.identity if self.duals.size else 0.0)
+
+
+def space_of(geometry: Any, X: Array) -> Space:
+    """The vectors of points like X, or an error for constraints that the methods do not know."""
+    factors = getattr(geometry, "factors", None)
+    leaves = X if factors is not None else (X,)
+    kinds = [_leaf(m, x) for m, x in zip(factors or (geometry,), leaves)]
+    points = Layout([x.shape for x in leaves], [x.dtype for x in leaves])
+    k = [(leaf.stack[0], leaf.stack[2], leaf.stack[2]) for leaf in kinds if leaf.orthonormal]
+    kept = [d for d, leaf in zip(points.dtypes, kinds) if leaf.orthonormal]
+    return Space(tuple(kinds), points, Layout(k, kept), factors is not None)
+
+
+def _leaf(manifold: Any, X: Array) -> Leaf:
+    name = type(manifold).__name__
+    if getattr(manifold, "B", None) is not None:
+        raise ValueError(
+            "nonsmooth= does not go with XᴴBX = I: the proximal step needs orthonormal columns; "
+            "pass manifold=stiefel.Stiefel()"
+        )
+    if name == "Grassmann":
+        raise ValueError(
+            "nonsmooth= needs matrices, and a point of Grassmann() is a span; "
+            "pass manifold=stiefel.Stiefel()"
+        )
+    if name == "Euclidean":
+        return Leaf((1, math.prod(X.shape), 1), False)
+    if name not in ("Stiefel", "Sphere", "SpecialOrthogonal"):
+        raise ValueError(
+            f"nonsmooth= knows Stiefel, Sphere, SpecialOrthogonal and Euclidean; manifold is {name}"
+        )
+    shape = tuple(X.shape)
+    if name == "Sphere" and shape[-1] != 1:
+        shape = (*shape, 1)
+    return Leaf((math.prod(shape[:-2]), shape[-2], shape[-1]), True)
+
+
+# -- sums of terms -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """One term for every leaf, on flat vectors; ``scale`` is that of the objective."""
+
+    space: Space
+    terms: tuple[Term, ...]
+    scale: float = 1.0
+
+    def _each(self, x: Array) -> Any:
+        return zip(self.terms, self.space.points.split(x))
+
+    def value(self, x: Array) -> float:
+        return self.scale * math.fsum(h.value(X) for h, X in self._each(x))
+
+    def prox(self, v: Array, t: float) -> Array:
+        return self.space.points.join([h.prox(V, t * self.scale) for h, V in self._each(v)])
+
+    def prox_derivative(self, v: Array, t: float) -> Linear:
+        parts = [h.prox_derivative(V, t * self.scale) for h, V in self._each(v)]
+        if all(isinstance(D, Diagonal) for D in parts):
+            weights = [np.broadcast_to(D.weights, s) for D, s in zip(parts, self._shapes)]  # type: ignore[attr-defined]
+            if all(np.dtype(d).kind != "c" for d in self.space.points.dtypes):
+                return Diagonal(self.space.points.join(weights))
+        points = self.space.points
+        return lambda w: points.join([D(W) for D, W in zip(parts, points.split(w))])
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.space.points.shapes
+
+    def support(self, z: Array) -> Array:
+        """The free entries, as weights 0 and 1."""
+        return self._mask([h.support(Z) for h, Z in self._each(z)])
+
+    def _mask(self, parts: list[Array]) -> Array:
+        doubled = [
+            p * (1 + 1j) if np.dtype(d).kind == "c" else p
+            for p, d in zip(parts, self.space.points.dtypes)
+        ]
+        return self.space.points.join(doubled)
+
+    def gradient(self, x: Array) -> Array:
+        return self.scale * self.space.points.join([h.gradient(X) for h, X in self._each(x)])
+
+    def hessian(self, x: Array, w: Array) -> Array:
+        W = self.space.points.split(w)
+        parts = [h.hessian(X, V) for (h, X), V in zip(self._each(x), W)]
+        return self.scale * self.space.points.join(parts)
+
+    def stop_at_kinks(self, x: Array, y: Array) -> Array:
+        Y = self.space.points.split(y)
+        return self.space.points.join(
+            [h.stop_at_kinks(X, V) for (h, X), V in zip(self._each(x), Y)]
+        )
+
+
+# -- Λ ↦ herm XᴴD(XΛ) ---------------------------------------------------------------------------
+
+
+@cache
+def hermitian_basis(k: int, is_complex: bool) -> Array:
+    """An orthonormal basis of the Hermitian k×k matrices, one flat real row each."""
+    rows = []
+    for i in range(k):
+        for j in range(i + 1):
+            E = np.zeros((k, k), complex if is_complex else float)
+            E[i, j] = E[j, i] = 1.0 if i == j else math.sqrt(0.5)
+            rows.append(E)
+            if is_complex and i != j:
+                F = np.zeros((k, k), complex)
+                F[i, j], F[j, i] = 1j * math.sqrt(0.5), -1j * math.sqrt(0.5)
+                rows.append(F)
+    flat = np.stack(rows).reshape(len(rows), k * k)
+    return flat.view(float) if is_complex else flat
+
+
+class NormalSystem:
+    """Λ ↦ herm XᴴD(XΛ) + δΛ, to be solved: by a factorisation a matrix, or by conjugate gradients."""
+
+    def __init__(
+        self, space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
+    ) -> None:
+        self.space, self.x, self.D, self.delta = space, x, D, delta
+        self.dense = space.columns <= DENSE
+        if self.dense:
+            self._blocks = [b + delta * np.eye(b.shape[-1]) for b in dense_blocks(space, x, D)]
+            if pseudo:
+                self._blocks = [np.linalg.pinv(b, SINGULAR, True) for b in self._blocks]
+        self._inverted = pseudo
+
+    def apply(self, L: Array) -> Array:
+        s = self.space
+        return s.gather(self.x, self.D(s.normal(self.x, L))) + self.delta * L
+
+    def solve(self, rhs: Array) -> Array:
+        """The Λ of one right-hand side, or of several in front."""
+        if not self.space.duals.size:
+            return np.zeros_like(rhs)
+        if self.dense:
+            return self._solve_blocks(rhs)
+        if rhs.ndim > 1:
+            return np.stack([self.solve(r) for r in rhs])
+        return conjugate_gradients(self.apply, rhs, 1e-14, 2 * self.space.columns + 50)
+
+    def _solve_blocks(self, rhs: Array) -> Array:
+        parts, rows = [], rhs.reshape(-1, rhs.shape[-1])
+        duals = self.space.duals
+        for M, block, dtype in zip(duals.split(rows), self._blocks, duals.dtypes):
+            E = hermitian_basis(M.shape[-1], np.dtype(dtype).kind == "c")
+            flat = M.reshape(*M.shape[:-2], -1)
+            flat = np.ascontiguousarray(flat).view(float) if flat.dtype.kind == "c" else flat
+            c = np.moveaxis(flat @ E.T, 0, -1)  # (b, q, r)
+            c = block @ c if self._inverted else np.linalg.solve(block, c)
+            back = np.moveaxis(c, -1, 0) @ E
+            back = np.ascontiguousarray(back)
+            back = back.view(complex) if np.dtype(dtype).kind == "c" else back
+            parts.append(back.reshape(M.shape))
+        return duals.join(parts).reshape(rhs.shape)
+
+
+def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
+    """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
+    if isinstance(D, Diagonal):
+        return [
+            _masked_blocks(X, W) for X, W in zip(space.matrices(x), space.matrices(D.weights))
+        ]
+    blocks = []
+    for i, dtype in enumerate(space.duals.dtypes):
+        is_complex = np.dtype(dtype).kind == "c"
+        b, k, _ = space.duals.shapes[i]
+        E = hermitian_basis(k, is_complex)
+        L = np.zeros((len(E), space.duals.size))
+        parts = [np.zeros((len(E), *s), dtype=complex if np.dtype(d).kind == "c" else float)
+                 for s, d in zip(space.duals.shapes, space.duals.dtypes)]
+        basis = (E.view(complex) if is_complex else E).reshape(len(E), 1, k, k)
+        parts[i] = np.broadcast_to(basis, (len(E), b, k, k))
+        L = space.duals.join(parts)
+        image = space.duals.split(space.gather(x, D(space.normal(x, L))))[i]
+        flat = np.ascontiguousarray(image.reshape(len(E), b, k * k))
+        flat = flat.view(float) if is_complex else flat
+        blocks.append(np.moveaxis(flat, 0, 1) @ E.T)
+    return blocks
+
+
+def _masked_blocks(X: Array, W: Array) -> Array:
+    """With D a diagonal, column j of XᵀD(XΛ) is (Xᵀ diag(w_j) X) Λ_j: k Gram matrices; nk³."""
+    b, n, k = X.shape
+    E = hermitian_basis(k, False)
+    weighted = X.swapaxes(-1, -2)[:, None] * W.swapaxes(-1, -2)[:, :, None, :]  # (b, j, k, n)
+    M = weighted @ X[:, None]  # (b, j, k, k)
+    basis = E.reshape(len(E), k, k).transpose(2, 1, 0)  # (j, row, q): column j of every element
+    image = (M @ basis).transpose(0, 2, 1, 3).reshape(b, k * k, len(E))
+    return E @ image
+
+
+def conjugate_gradients(apply: Linear, rhs: Array, tolerance: float, most: int) -> Array:
+    """The solution of a positive semidefinite system, to a relative residual."""
+    y, r = np.zeros_like(rhs), rhs.copy()
+    p, rr = r.copy(), float(r @ r)
+    target = tolerance**2 * rr
+    for _ in range(most):
+        if rr <= target or rr == 0.0:
+            break
+        Ap = apply(p)
+        curvature = float(p @ Ap)
+        if not curvature > 0:
+            break
+        alpha = rr / curvature
+        y, r = y + alpha * p, r - alpha * Ap
+        rr, old = float(r @ r), rr
+        p = r + (rr / old) * p
+    return y

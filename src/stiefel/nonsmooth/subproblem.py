@@ -1,0 +1,138 @@
+"""The proximal step on XᴴX = I, with a quadratic model that has a memory.
+
+    min_Z ⟨G, Z−X⟩ + (1/2t)⟨Z−X, (I + U K Uᵀ)(Z−X)⟩ + h(Z)   subject to  V = Z − X tangent at X
+
+With b = K UᵀV and the multiplier Λ of the constraint,
+
+    Z(b, Λ) = prox_th(X − t(G − XΛ) − Ub)
+    E₁ = K⁻¹b − UᵀV = 0,      E₂ = herm(XᴴV) = 0
+
+is solved by a semismooth Newton method in (b, Λ): no iteration over n×k.  With D = prox' the Jacobian
+is [K⁻¹ + UᵀDU, −UᵀDN; −NᵀDU, NᵀDN + δ], N = `normal`, in the unknowns (b, tΛ), all without units.
+Small k: Λ is eliminated by a factorisation.  Large k: b is eliminated, and what is left for Λ,
+Nᵀ(D − DU(K⁻¹ + UᵀDU)⁻¹UᵀD)N, is positive semidefinite: conjugate gradients.
+
+Λ here is twice that of XᴴX = I in the Lagrangian f + h − ⟨Λ, XᴴX − I⟩.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .space import NormalSystem, Space, Sum, conjugate_gradients
+
+Array = Any
+
+MOST_STEPS = 60
+FINEST, COARSEST = 1e-13, 1e-4  # residuals at which the iteration ends, the size of V decides
+SHORTEST = 1e-3  # damping
+
+
+class Memory(NamedTuple):
+    """I + UKUᵀ: the rows of U, and K⁻¹."""
+
+    U: Array
+    K_inverse: Array
+
+
+def no_memory(space: Space) -> Memory:
+    return Memory(np.zeros((0, space.points.size)), np.zeros((0, 0)))
+
+
+class Step(NamedTuple):
+    """The solution: Z = x + v with its multiplier."""
+
+    z: Array
+    v: Array
+    L: Array  # Λ, in the units of the gradient
+    residual: float
+    solved: bool
+
+    @property
+    def length(self) -> float:
+        return math.sqrt(float(self.v @ self.v))
+
+
+class _Trial(NamedTuple):
+    b: Array
+    M: Array  # tΛ
+    w: Array  # the argument of the proximal map
+    z: Array
+    E1: Array
+    E2: Array
+    size: float
+
+
+def proximal_step(
+    h: Sum, x: Array, g: Array, t: float, L: Array, memory: Memory | None = None
+) -> Step:
+    """The step of the model at x; ``L`` is where Λ starts."""
+    space = h.space
+    memory = no_memory(space) if memory is None else memory
+    base = x - t * g
+
+    def at(b: Array, M: Array) -> _Trial:
+        w = base + space.normal(x, M)
+        if len(b):
+            w = w - b @ memory.U
+        z = h.prox(w, t)
+        v = z - x
+        E1, E2 = memory.K_inverse @ b - memory.U @ v, space.gather(x, v)
+        return _Trial(b, M, w, z, E1, E2, math.sqrt(float(E1 @ E1) + float(E2 @ E2)))
+
+    now = at(np.zeros(len(memory.U)), t * L)
+    for _ in range(MOST_STEPS):
+        if _accurate(now, x):
+            break
+        new = _damped(at, now, *_newton(h, x, t, memory, now))
+        if new is None:
+            break
+        now = new
+    solved = _accurate(now, x) or now.size <= 10.0 * FINEST * math.sqrt(max(len(now.M), 1))
+    return Step(now.z, now.z - x, now.M / t, now.size, solved)
+
+
+def _accurate(now: _Trial, x: Array) -> bool:
+    v = now.z - x
+    return now.size <= min(max(0.1 * float(v @ v), FINEST), COARSEST)
+
+
+def _newton(h: Sum, x: Array, t: float, memory: Memory, now: _Trial) -> tuple[Array, Array]:
+    """The Newton direction (db, dM)."""
+    space, D = h.space, h.prox_derivative(now.w, t)
+    delta = 0.05 * min(2.0 * now.size, 0.1)
+    system = NormalSystem(space, x, D, delta)
+    if not len(memory.U):
+        return now.b, -_solve(system, now.E2, now.size)
+    DU = D(memory.U)
+    A, C = memory.K_inverse + DU @ memory.U.T, space.gather(x, DU)
+    if system.dense:
+        W = system.solve(np.vstack([C, now.E2]))
+        db = np.linalg.solve(A - C @ W[:-1].T, -now.E1 - C @ W[-1])
+        return db, W[:-1].T @ db - W[-1]
+    A_C, A_E = np.linalg.solve(A, C), np.linalg.solve(A, now.E1)
+    rhs = -now.E2 - C.T @ A_E
+    dM = conjugate_gradients(
+        lambda M: system.apply(M) - C.T @ (A_C @ M), rhs, min(1e-2, now.size), 200
+    )
+    return A_C @ dM - A_E, dM
+
+
+def _solve(system: NormalSystem, E: Array, size: float) -> Array:
+    if system.dense or not len(E):
+        return system.solve(E)
+    return conjugate_gradients(system.apply, E, min(1e-2, size), 200)
+
+
+def _damped(at: Any, now: _Trial, db: Array, dM: Array) -> _Trial | None:
+    """Half the direction until the residual falls; None if it does not."""
+    s = 1.0
+    while s >= SHORTEST:
+        new: _Trial = at(now.b + s * db, now.M + s * dM)
+        if new.size <= (1.0 - 1e-3 * s) * now.size:
+            return new
+        s *= 0.5
+    return None
