@@ -8,6 +8,14 @@ result = stiefel.minimize(fun, X0)  # fun(X) -> (value, gradient)
 from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
 from .minimize import minimize
+from .nonsmooth import (
+    L1,
+    AcceleratedProximal,
+    ProximalGradient,
+    ProximalLBFGS,
+    ProximalNewton,
+    RowNorms,
+)
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -22,16 +30,22 @@ from .solvers.stopping import MaxIterations, MaxSeconds, RelativeGradient
 __version__ = "0.1.0"
 
 __all__ = [
+    "L1",
     "LBFGS",
     "AcceleratedGradient",
+    "AcceleratedProximal",
     "ConjugateGradient",
     "Euclidean",
     "GradientDescent",
     "Grassmann",
     "MaxIterations",
     "MaxSeconds",
+    "ProximalGradient",
+    "ProximalLBFGS",
+    "ProximalNewton",
     "RelativeGradient",
     "Result",
+    "RowNorms",
     "SpecialOrthogonal",
     "Sphere",
     "Status",

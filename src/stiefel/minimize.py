@@ -27,6 +27,8 @@ from .interop.mpi.ranks import Ranks
 from .interop.mpi.start import agree, guarded, join, shared_callback, together
 from .interop.progress import ProgressLine
 from .interop.trees import Tree
+from .nonsmooth import task as proximal
+from .nonsmooth.composite import Composite
 from .solvers.checkpoint import open_checkpoint
 from .solvers.driver import Run
 from .solvers.ledger import Ledger, Snapshot
@@ -43,6 +45,7 @@ def minimize(
     jac: Any = None,
     manifold: Any = None,
     method: Any = "auto",
+    nonsmooth: Any = None,
     options: dict[str, Any] | None = None,
     hessp: Callable[[Any, Any], Any] | None = None,
     precond: Callable[..., Any] | None = None,
@@ -82,6 +85,13 @@ def minimize(
     method
         A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
         "gradient-descent", "lbfgs", "cg", "trust-region".
+    nonsmooth
+        A convex term h added to ``fun``, which is then the smooth part f of F = f + h alone:
+        `L1` or `RowNorms`, or a structure of them (and None) like x0.  The methods are then
+        "proximal-newton" (the default with ``hessp``), "proximal-lbfgs" (the default without),
+        "proximal-gradient" and "accelerated-proximal"; the result has `smooth`, `nonsmooth`,
+        `support` and `multiplier` besides, and its ``gradient_norm`` is the length of the
+        proximal step divided by its t, χ.
     options
         Parameters of the named method, as a dict.
     hessp
@@ -126,6 +136,10 @@ def minimize(
     """
     if unknown:
         raise TypeError(suggest("option", next(iter(unknown)), _parameter_names()))
+    if nonsmooth is not None:
+        proximal.refuse(precond, comm)
+        has_hessian = hessp is not None or hasattr(fun, "hessp")
+        method, options = proximal.choose(method, options, has_hessian), None
     ranks = join(comm, value)
     with together(ranks):
         tree = Tree(x0)
@@ -141,6 +155,7 @@ def minimize(
     X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
     restored = not is_feasible(geometry, X)
     X = feasible(geometry, X) if restored else X
+    term = None if nonsmooth is None else proximal.read_term(nonsmooth, geometry, tree, X)
     with together(ranks):
         objective = objective_of(
             fun, jac, tree, X, math.inf if maxfun is None else maxfun, hessp, ranks, value, leaves
@@ -148,7 +163,7 @@ def minimize(
         rule = rule_of(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
         preconditioner = guarded(ranks, preconditioner_of(precond, objective))
         _check(callback, fnoise)
-    known = {"precond": precond, "hessp": hessp, "fnoise": fnoise}
+    known = {"precond": precond, "hessp": hessp, "fnoise": fnoise, "nonsmooth": term and term.terms}
     place_and_time = checkpoint, checkpoint_interval, resume, solver
     saver = _saver(*place_and_time, geometry, X, leaves, comm, ranks, known)
     saved = saver.load(geometry) if saver is not None and saver.exists() else None
@@ -166,6 +181,8 @@ def minimize(
             objective.hessian_product,
             magnitude=objective.initial_magnitude,
         )
+        if term is not None:
+            problem = proximal.with_term(problem, term, solver)
         line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
         stop_flag = shared_callback(ranks, callback and threads.freely(callback))
         ledger = Ledger(problem, objective, ranks, restorations=int(restored))
@@ -178,6 +195,8 @@ def minimize(
         else:
             box, X = [X], None
             result = run.start(box)
+        if isinstance(problem, Composite):
+            result = proximal.report(problem, result)
     if line is not None:
         line.close(result.message)
     if ranks is None:

@@ -9,7 +9,7 @@ for a whole run, so that χ does not depend on what a method does.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,7 @@ class Composite(Problem):
     """A problem with a nonsmooth term, and the vectors in which it is solved."""
 
     h: Sum = None  # type: ignore[assignment]
+    _newest: list[Point] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def space(self) -> Space:
@@ -127,7 +128,12 @@ class Composite(Problem):
         """What the driver reads: the point and its `Local`, with (x − z)/t for a gradient."""
         X, G = self.space.point(at.x), self.space.point((at.x - at.z) / at.t)
         ray = self.geometry.ray(X, G)
+        self._newest[:] = [at]
         return X, Local(at.total, G, at.chi, G, at.chi**2, ray)
+
+    def recent(self, x: Array) -> Point | None:
+        """What is known at x, if it is the point that was booked last."""
+        return next((at for at in self._newest if np.array_equal(at.x, x)), None)
 
     def local(self, Y: Array, value: float | None = None) -> Local:
         """As the driver compares a saved run: the value and χ of the first step."""

@@ -43,6 +43,7 @@ class State(NamedTuple):
     S: Array  # steps, the newest last
     Y: Array  # raw differences of gradients
     sigma: float  # σ before there is a pair
+    steepest: float  # the largest ‖ΔG‖/‖s‖ seen
     factor: float = 1.0  # of B
     gamma: float = 0.0  # 1/σ of the last step
     k: int = 0  # pairs held
@@ -87,7 +88,7 @@ class ProximalLBFGS:
         at, sigma, s, y = start(problem, x)
         X, local = problem.book(at)
         S = np.zeros((0, len(at.x)))
-        state = State(X, local, at, S, S, sigma, gamma=1.0 / sigma)
+        state = State(X, local, at, S, S, sigma, sigma, gamma=1.0 / sigma)
         return self._remembered(state, s, y) if s.any() else state
 
     def step(self, problem: Composite, s: State) -> State:
@@ -144,22 +145,24 @@ class ProximalLBFGS:
             return s
         S = np.vstack([s.S, step])[-self.memory :]
         Y = np.vstack([s.Y, change])[-self.memory :]
-        return s._replace(S=S, Y=Y, k=len(S))
+        slope = math.sqrt(float(change @ change) / float(step @ step))
+        return s._replace(S=S, Y=Y, k=len(S), steepest=max(s.steepest, slope))
 
     def _model(self, problem: Composite, s: State) -> tuple[float, Memory | None]:
         """σ and the memory, with the curvature of today's Lagrangian."""
         return model_of(s.S, s.Y - problem.space.normal(s.S, s.at.L), s.sigma, self.caution)
 
 
-def start(problem: Composite, X: Array) -> tuple[Point, float, Array, Array]:
-    """The first point, the first σ, and the pair that measured it; two evaluations."""
+def start(
+    problem: Composite, X: Array, t: float | None = None
+) -> tuple[Point, float, Array, Array]:
+    """The first point, the first σ, and the pair that measured it; two evaluations, one with t."""
     x, value = problem.space.flat(X), problem.evaluate_at(X)
+    zero = np.zeros(problem.space.duals.size)
     if not value.finite:
-        zero = np.zeros(problem.space.duals.size)
         return Point(x, value.f, value.h, value.g, 1.0, x, zero, math.nan), 1.0, 0 * x, 0 * x
-    sigma, s, y = problem.curvature(x, value)
-    at = problem.measure(x, value, 1.0 / sigma, np.zeros(problem.space.duals.size))
-    return at, sigma, s, y
+    sigma, s, y = problem.curvature(x, value) if t is None else (1.0 / t, 0 * x, 0 * x)
+    return problem.measure(x, value, 1.0 / sigma, zero), sigma, s, y
 
 
 def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, Memory | None]:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.interop.arrays import kernels_for, to_numpy
+
 from .terms import Diagonal, Term
 
 Array = Any
@@ -74,18 +76,16 @@ class Space:
     leaves: tuple[Leaf, ...]
     points: Layout  # in the shapes of the user
     duals: Layout
+    likes: tuple[Linear, ...]  # a NumPy array as one like the user's
     is_tree: bool
 
     def flat(self, X: Array) -> Array:
         """A point or gradient in the solvers' form as a vector of its own."""
-        return np.array(self.points.join(X if self.is_tree else (X,)))
+        return np.array(self.points.join(list(map(to_numpy, X if self.is_tree else (X,)))))
 
     def point(self, x: Array) -> Array:
-        """The vector x in the solvers' form, in the precision of the user."""
-        parts = tuple(
-            np.ascontiguousarray(p, dtype=d)
-            for p, d in zip(self.points.split(x), self.points.dtypes)
-        )
+        """The vector x in the solvers' form: the library and precision of the user."""
+        parts = tuple(like(p) for like, p in zip(self.likes, self.points.split(x)))
         return parts if self.is_tree else parts[0]
 
     @cached_property
@@ -136,10 +136,20 @@ def space_of(geometry: Any, X: Array) -> Space:
     factors = getattr(geometry, "factors", None)
     leaves = X if factors is not None else (X,)
     kinds = [_leaf(m, x) for m, x in zip(factors or (geometry,), leaves)]
-    points = Layout([x.shape for x in leaves], [x.dtype for x in leaves])
+    arrays = [to_numpy(x) for x in leaves]
+    points = Layout([x.shape for x in arrays], [x.dtype for x in arrays])
     k = [(leaf.stack[0], leaf.stack[2], leaf.stack[2]) for leaf in kinds if leaf.orthonormal]
     kept = [d for d, leaf in zip(points.dtypes, kinds) if leaf.orthonormal]
-    return Space(tuple(kinds), points, Layout(k, kept), factors is not None)
+    likes = tuple(map(_like, leaves))
+    return Space(tuple(kinds), points, Layout(k, kept), likes, factors is not None)
+
+
+def _like(X: Array) -> Linear:
+    if isinstance(X, np.ndarray):
+        return lambda values: np.array(values, dtype=X.dtype, order="C")
+    kernels, dtype = kernels_for(X), X.dtype
+    device = kernels.device(X)
+    return lambda values: kernels.xp.asarray(np.array(values), dtype=dtype, device=device)
 
 
 def _leaf(manifold: Any, X: Array) -> Leaf:
@@ -300,7 +310,6 @@ def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
         is_complex = np.dtype(dtype).kind == "c"
         b, k, _ = space.duals.shapes[i]
         E = hermitian_basis(k, is_complex)
-        L = np.zeros((len(E), space.duals.size))
         parts = [np.zeros((len(E), *s), dtype=complex if np.dtype(d).kind == "c" else float)
                  for s, d in zip(space.duals.shapes, space.duals.dtypes)]
         basis = (E.view(complex) if is_complex else E).reshape(len(E), 1, k, k)

@@ -195,6 +195,7 @@ def fingerprint(
     precond: Any = None,
     hessp: Any = None,
     fnoise: float | None = None,
+    nonsmooth: Any = None,
 ) -> dict[str, str]:
     """Names and hashes by which a run is recognised; everything that decides its next bit."""
     leaves = x0 if isinstance(x0, tuple) else (x0,)
@@ -212,6 +213,7 @@ def fingerprint(
         "precond": "none" if precond is None else "given",
         "hessp": "none" if hessp is None else "given",
         "fnoise": repr(fnoise),
+        "nonsmooth": describe(nonsmooth),
     }
 
 
@@ -242,7 +244,7 @@ def _hash(values: Any) -> str:
 
 
 def _modules(solver: Any) -> list[str]:
-    packages = (__package__ + ".", "stiefel.geometry.")
+    packages = (__package__ + ".", "stiefel.geometry.", "stiefel.nonsmooth.")
     own = [name for name in sys.modules if name.startswith(packages)]
     return [*own, type(solver).__module__]
 
