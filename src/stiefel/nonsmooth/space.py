@@ -301,7 +301,8 @@ class NormalSystem:
 
 def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
     """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
-    if isinstance(D, Diagonal):
+    real = all(np.dtype(d).kind != "c" for d in space.points.dtypes)
+    if isinstance(D, Diagonal) and real:
         return [
             _masked_blocks(X, W) for X, W in zip(space.matrices(x), space.matrices(D.weights))
         ]
