@@ -95,7 +95,7 @@ class Composite(Problem):
         if not np.all(np.isfinite(g)):
             nan = np.full_like(x, math.nan)
             return Step(x, nan, L, math.nan, False)
-        return proximal_step(self.h, x, g, t, L)
+        return proximal_step(self.h, x, g, t, L, roughly=True)
 
     def retract(self, z: Array) -> Array:
         """The point of the manifold at z: with the zeros of z, or else the polar factor."""

@@ -24,6 +24,7 @@ Array = Any
 MOST_STEPS = 12
 LONGEST = 0.5
 LEAST_GAIN = 0.7
+QUICK = 0.03
 
 
 def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
@@ -31,6 +32,7 @@ def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None
     x, last = mask * x, math.inf
     if not space.duals.size:
         return x
+    system = None
     for _ in range(MOST_STEPS):
         E = space.defect(x)
         size = math.sqrt(float(E @ E))
@@ -38,9 +40,10 @@ def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None
             return x
         if not size <= LEAST_GAIN * last:
             return None
+        if system is None or size > QUICK * last:  # H stays while it serves well
+            system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
         last = size
-        L = NormalSystem(space, x, Diagonal(mask), pseudo=True).solve(0.5 * E)
-        step = mask * space.normal(x, L)
+        step = mask * space.normal(x, system.solve(0.5 * E))
         if not float(step @ step) <= LONGEST**2:
             return None
         x = x - step

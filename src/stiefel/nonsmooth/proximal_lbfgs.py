@@ -103,7 +103,7 @@ class ProximalLBFGS:
         blind = not predicted > noise
         fell = at.total - value.total
         if value.finite and fell >= self.sufficient_decrease * predicted - noise:
-            return self._accepted(problem, s, x, value, t, fell, predicted, blind)
+            return self._accepted(problem, s, x, value, t, step.L, fell, predicted, blind)
         return self._rejected(s, x, value, step, t, blind)
 
     def _accepted(
@@ -113,11 +113,12 @@ class ProximalLBFGS:
         x: Array,
         value: Value,
         t: float,
+        L: Array,
         fell: float,
         predicted: float,
         blind: bool,
     ) -> State:
-        at = problem.measure(x, value, s.at.t, s.at.L)
+        at = problem.measure(x, value, s.at.t, L)
         X, local = problem.book(at)
         factor = s.factor
         if s.rejections == 0 and fell > GOOD * predicted:
@@ -169,16 +170,23 @@ def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, M
     """σ and the compact BFGS matrix of pairs, oldest first; pairs without curvature are left out."""
     if not len(S):
         return sigma, None
-    ss, yy = np.einsum("ij,ij->i", S, S), np.einsum("ij,ij->i", Y, Y)
-    sy = np.einsum("ij,ij->i", S, Y)
+    SS, SY = S @ S.T, S @ Y.T
+    ss, sy = np.diagonal(SS), np.diagonal(SY)
+    yy = np.array([float(y @ y) for y in Y])
     newest = math.sqrt(yy[-1] / ss[-1])
     sigma = newest if 1e-8 * sigma < newest < math.inf else sigma
     keep = sy > caution * np.sqrt(ss * yy)
     if not keep.any():
         return sigma, None
-    scale = 1.0 / np.sqrt(ss[keep])[:, None]  # pairs may be scaled: unit steps
-    S, Y = S[keep] * scale, Y[keep] * (scale / sigma)
-    SY = S @ Y.T
+    kept = np.flatnonzero(keep)
+    scale = 1.0 / np.sqrt(ss[kept])  # pairs may be scaled: unit steps
+    SS, SY = (M[np.ix_(kept, kept)] * np.outer(scale, scale) for M in (SS, SY / sigma))
     L = np.tril(SY, -1)
-    K_inverse = -np.block([[S @ S.T, L], [L.T, -np.diag(np.diag(SY))]])
-    return sigma, Memory(np.vstack([S, Y]), K_inverse)
+    m = len(kept)
+    U = np.empty((2 * m, S.shape[1]))
+    np.multiply(S[kept], scale[:, None], out=U[:m])
+    np.multiply(Y[kept], (scale / sigma)[:, None], out=U[m:])
+    K_inverse = np.empty((2 * m, 2 * m))
+    K_inverse[:m, :m], K_inverse[:m, m:] = -SS, -L
+    K_inverse[m:, :m], K_inverse[m:, m:] = -L.T, np.diag(np.diagonal(SY))
+    return sigma, Memory(U, K_inverse)

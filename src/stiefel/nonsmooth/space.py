@@ -18,6 +18,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from stiefel.interop.arrays import kernels_for, to_numpy
 
@@ -41,9 +42,12 @@ class Layout:
         ]
         self._ends = np.cumsum([0, *sizes]).tolist()
         self.size = int(self._ends[-1])
+        self._plain = len(self.shapes) == 1 and self._work == (float,)
 
     def split(self, v: Array) -> list[Array]:
         """The arrays of v; axes in front of the last one stay in front."""
+        if self._plain:
+            return [v.reshape(*v.shape[:-1], *self.shapes[0])]
         parts = []
         for i, (shape, work) in enumerate(zip(self.shapes, self._work)):
             part = v[..., self._ends[i] : self._ends[i + 1]]
@@ -54,6 +58,9 @@ class Layout:
 
     def join(self, parts: Sequence[Array]) -> Array:
         """The vector of the arrays, with axes in front kept."""
+        if self._plain:
+            part = np.asarray(parts[0], dtype=float)
+            return part.reshape(*part.shape[: part.ndim - len(self.shapes[0])], self.size)
         flat = []
         for part, shape, work in zip(parts, self.shapes, self._work):
             front = part.shape[: part.ndim - len(shape)]
@@ -94,6 +101,13 @@ class Space:
         return max((leaf.stack[2] for leaf in self.leaves if leaf.orthonormal), default=0)
 
     @cached_property
+    def matrix(self) -> tuple[int, int] | None:
+        """(n, k) of a point that is one real matrix, which most are: fewer layers for it."""
+        one = len(self.leaves) == 1 and self.leaves[0].orthonormal and self.leaves[0].stack[0] == 1
+        real = np.dtype(self.points.dtypes[0]).kind != "c"
+        return self.leaves[0].stack[1:] if one and real else None
+
+    @cached_property
     def identity(self) -> Array:
         """Λ = I."""
         return self.duals.join([np.broadcast_to(np.eye(s[-1]), s) for s in self.duals.shapes])
@@ -105,6 +119,10 @@ class Space:
 
     def normal(self, x: Array, L: Array) -> Array:
         """XΛ; zero on free leaves.  x and Λ may carry axes in front."""
+        if self.matrix is not None:
+            n, k = self.matrix
+            product = x.reshape(*x.shape[:-1], n, k) @ L.reshape(*L.shape[:-1], k, k)
+            return product.reshape(*product.shape[:-2], n * k)
         pairs = iter(zip(self.matrices(x), self.duals.split(L)))
         front = np.broadcast_shapes(x.shape[:-1], L.shape[:-1])
         parts = []
@@ -118,6 +136,10 @@ class Space:
 
     def gather(self, x: Array, v: Array) -> Array:
         """herm(XᴴV), the adjoint of `normal` at x; v may carry axes in front."""
+        if self.matrix is not None:
+            n, k = self.matrix
+            M = x.reshape(n, k).T @ v.reshape(*v.shape[:-1], n, k)
+            return (0.5 * (M + M.swapaxes(-1, -2))).reshape(*v.shape[:-1], k * k)
         if not self.duals.shapes:
             return np.zeros((*v.shape[:-1], 0))
         parts = []
@@ -256,7 +278,10 @@ def hermitian_basis(k: int, is_complex: bool) -> Array:
 
 
 class NormalSystem:
-    """Λ ↦ herm XᴴD(XΛ) + δΛ, to be solved: by a factorisation a matrix, or by conjugate gradients."""
+    """Λ ↦ herm XᴴD(XΛ) + δΛ, to be solved: by a factorisation a matrix, or by conjugate gradients.
+
+    ``pseudo``: a singular system has the solution of its pseudo-inverse.
+    """
 
     def __init__(
         self, space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
@@ -264,10 +289,10 @@ class NormalSystem:
         self.space, self.x, self.D, self.delta = space, x, D, delta
         self.dense = space.columns <= DENSE
         if self.dense:
-            self._blocks = [b + delta * np.eye(b.shape[-1]) for b in dense_blocks(space, x, D)]
-            if pseudo:
-                self._blocks = [np.linalg.pinv(b, SINGULAR, True) for b in self._blocks]
-        self._inverted = pseudo
+            blocks = dense_blocks(space, x, D)
+            if delta:
+                blocks = [b + delta * np.eye(b.shape[-1]) for b in blocks]
+            self._solvers = [_solver(b, pseudo) for b in blocks]
 
     def apply(self, L: Array) -> Array:
         s = self.space
@@ -284,19 +309,44 @@ class NormalSystem:
         return conjugate_gradients(self.apply, rhs, 1e-14, 2 * self.space.columns + 50)
 
     def _solve_blocks(self, rhs: Array) -> Array:
+        if self.space.matrix is not None:
+            E = hermitian_basis(self.space.matrix[1], False)
+            return (self._solvers[0](E @ rhs.T)).T @ E
         parts, rows = [], rhs.reshape(-1, rhs.shape[-1])
         duals = self.space.duals
-        for M, block, dtype in zip(duals.split(rows), self._blocks, duals.dtypes):
+        for M, solve, dtype in zip(duals.split(rows), self._solvers, duals.dtypes):
             E = hermitian_basis(M.shape[-1], np.dtype(dtype).kind == "c")
             flat = M.reshape(*M.shape[:-2], -1)
             flat = np.ascontiguousarray(flat).view(float) if flat.dtype.kind == "c" else flat
-            c = np.moveaxis(flat @ E.T, 0, -1)  # (b, q, r)
-            c = block @ c if self._inverted else np.linalg.solve(block, c)
-            back = np.moveaxis(c, -1, 0) @ E
-            back = np.ascontiguousarray(back)
+            c = solve(np.moveaxis(flat @ E.T, 0, -1))  # (b, q, r)
+            back = np.ascontiguousarray(np.moveaxis(c, -1, 0) @ E)
             back = back.view(complex) if np.dtype(dtype).kind == "c" else back
             parts.append(back.reshape(M.shape))
         return duals.join(parts).reshape(rhs.shape)
+
+
+def _solver(block: Array, pseudo: bool) -> Linear:
+    """right-hand side (b, q, r), or (q[, r]) of a single block ↦ the solution."""
+    if block.shape[0] > 1 or block.shape[-1] == 0:
+        inverse = np.linalg.pinv(block, SINGULAR, True) if pseudo else np.linalg.inv(block)
+        return lambda c: inverse @ c
+    block = block[0]
+    dead = np.diagonal(block) <= SINGULAR * np.diagonal(block).max()
+    if pseudo and dead.any():  # columns without a common row; then all of the row is zero
+        block = block + np.diag(np.where(dead, 1.0, 0.0))
+    factor, failed = scipy.linalg.lapack.dpotrf(block, lower=1)
+    diagonal = np.diagonal(factor)
+    if failed or diagonal.min() ** 2 <= SINGULAR * diagonal.max() ** 2:
+        inverse = np.linalg.pinv(block, SINGULAR, True)
+        return lambda c: inverse @ c
+
+    def solve(c: Array) -> Array:
+        found = scipy.linalg.lapack.dpotrs(factor, c.reshape(len(factor), -1), lower=1)[0]
+        if pseudo:
+            found[dead] = 0.0
+        return found.reshape(c.shape)
+
+    return solve
 
 
 def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
@@ -324,14 +374,30 @@ def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
 
 
 def _masked_blocks(X: Array, W: Array) -> Array:
-    """With D a diagonal, column j of XᵀD(XΛ) is (Xᵀ diag(w_j) X) Λ_j: k Gram matrices; nk³."""
-    b, n, k = X.shape
-    E = hermitian_basis(k, False)
-    weighted = X.swapaxes(-1, -2)[:, None] * W.swapaxes(-1, -2)[:, :, None, :]  # (b, j, k, n)
-    M = weighted @ X[:, None]  # (b, j, k, k)
-    basis = E.reshape(len(E), k, k).transpose(2, 1, 0)  # (j, row, q): column j of every element
-    image = (M @ basis).transpose(0, 2, 1, 3).reshape(b, k * k, len(E))
-    return E @ image
+    """With D a diagonal, column j of XᵀD(XΛ) is (Xᵀ diag(w_j) X) Λ_j: k Gram matrices; nk³.
+
+    ⟨E_p, XᵀD(XE_q)⟩ is a sum of few entries of them: one product with a fixed k³ × q² matrix.
+    """
+    k = X.shape[-1]
+    rows, cols = _lower(k)
+    grams = W.swapaxes(-1, -2) @ (X[..., rows] * X[..., cols])  # (b, j, pairs)
+    q = len(rows)
+    return (grams.reshape(-1, k * q) @ _assembly(k)).reshape(-1, q, q)
+
+
+@cache
+def _lower(k: int) -> tuple[Array, Array]:
+    return np.tril_indices(k)
+
+
+@cache
+def _assembly(k: int) -> Array:
+    """grams[j, (a, b)] ↦ Σ_j E_p[a, j] E_q[b, j], for symmetric a, b."""
+    E = hermitian_basis(k, False).reshape(-1, k, k)
+    rows, cols = _lower(k)
+    full = np.einsum("paj,qbj->jabpq", E, E)
+    both = full[:, rows, cols] + np.where((rows == cols)[:, None, None], 0.0, full[:, cols, rows])
+    return both.reshape(k * len(rows), -1)
 
 
 def conjugate_gradients(apply: Linear, rhs: Array, tolerance: float, most: int) -> Array:

@@ -27,7 +27,9 @@ from .space import NormalSystem, Space, Sum, conjugate_gradients
 Array = Any
 
 MOST_STEPS = 60
-FINEST, COARSEST = 1e-13, 1e-4  # residuals at which the iteration ends, the size of V decides
+# Residuals at which the iteration ends: 0.1‖V‖² for a step, a part of ‖V‖ for its length alone.
+FINEST, COARSEST = 1e-13, 1e-4
+ROUGHLY = 0.01
 SHORTEST = 1e-3  # damping
 
 
@@ -61,54 +63,66 @@ class _Trial(NamedTuple):
     M: Array  # tΛ
     w: Array  # the argument of the proximal map
     z: Array
+    v: Array
     E1: Array
     E2: Array
     size: float
 
 
 def proximal_step(
-    h: Sum, x: Array, g: Array, t: float, L: Array, memory: Memory | None = None
+    h: Sum,
+    x: Array,
+    g: Array,
+    t: float,
+    L: Array,
+    memory: Memory | None = None,
+    roughly: bool = False,
 ) -> Step:
-    """The step of the model at x; ``L`` is where Λ starts."""
+    """The step of the model at x; ``L`` is where Λ starts.
+
+    ``roughly``: only to a hundredth of its length.
+    """
     space = h.space
-    memory = no_memory(space) if memory is None else memory
     base = x - t * g
+    U, K_inverse = no_memory(space) if memory is None else memory
 
     def at(b: Array, M: Array) -> _Trial:
         w = base + space.normal(x, M)
         if len(b):
-            w = w - b @ memory.U
+            w -= b @ U
         z = h.prox(w, t)
         v = z - x
-        E1, E2 = memory.K_inverse @ b - memory.U @ v, space.gather(x, v)
-        return _Trial(b, M, w, z, E1, E2, math.sqrt(float(E1 @ E1) + float(E2 @ E2)))
+        E1, E2 = (K_inverse @ b - U @ v if len(b) else b), space.gather(x, v)
+        return _Trial(b, M, w, z, v, E1, E2, math.sqrt(float(E1 @ E1) + float(E2 @ E2)))
 
-    now = at(np.zeros(len(memory.U)), t * L)
+    def accurate(now: _Trial) -> bool:
+        square = float(now.v @ now.v)
+        target = ROUGHLY * math.sqrt(square) if roughly else min(0.1 * square, COARSEST)
+        return now.size <= max(target, FINEST)
+
+    now = at(np.zeros(len(U)), t * L)
     for _ in range(MOST_STEPS):
-        if _accurate(now, x):
+        if accurate(now):
             break
-        new = _damped(at, now, *_newton(h, x, t, memory, now))
+        new = _damped(at, now, *_newton(h, x, t, U, K_inverse, now))
         if new is None:
             break
         now = new
-    solved = _accurate(now, x) or now.size <= 10.0 * FINEST * math.sqrt(max(len(now.M), 1))
-    return Step(now.z, now.z - x, now.M / t, now.size, solved)
+    solved = accurate(now) or now.size <= 10.0 * FINEST * math.sqrt(max(len(now.M), 1))
+    return Step(now.z, now.v, now.M / t, now.size, solved)
 
 
-def _accurate(now: _Trial, x: Array) -> bool:
-    v = now.z - x
-    return now.size <= min(max(0.1 * float(v @ v), FINEST), COARSEST)
-
-
-def _newton(h: Sum, x: Array, t: float, memory: Memory, now: _Trial) -> tuple[Array, Array]:
+def _newton(
+    h: Sum, x: Array, t: float, U: Array, K_inverse: Array, now: _Trial
+) -> tuple[Array, Array]:
     """The Newton direction (db, dM)."""
     space, D = h.space, h.prox_derivative(now.w, t)
     delta = 0.05 * min(2.0 * now.size, 0.1)
     system = NormalSystem(space, x, D, delta)
-    if not len(memory.U):
+    if not len(U):
         return now.b, -_solve(system, now.E2, now.size)
-    DU = D(memory.U)
-    A, C = memory.K_inverse + DU @ memory.U.T, space.gather(x, DU)
+    DU = D(U)
+    A, C = K_inverse + DU @ U.T, space.gather(x, DU)
     if system.dense:
         W = system.solve(np.vstack([C, now.E2]))
         db = np.linalg.solve(A - C @ W[:-1].T, -now.E1 - C @ W[-1])

@@ -125,7 +125,7 @@ class Norms:
     def prox(self, V: Array, t: float) -> Array:
         threshold = t * self._weights  # type: ignore[attr-defined]
         if self._is_mask(V):
-            return V - np.clip(V, -threshold, threshold)
+            return V - np.minimum(np.maximum(V, -threshold), threshold)
         r = self._sizes(V)
         return V * np.maximum(1.0 - threshold / np.maximum(r, _TINY), 0.0)
 
@@ -141,7 +141,7 @@ class Norms:
 
     def support(self, Z: Array) -> Array:
         free = (self._sizes(Z) > 0) | (self._weights == 0)  # type: ignore[attr-defined]
-        return np.broadcast_to(free, Z.shape)
+        return free if free.shape == Z.shape else np.broadcast_to(free, Z.shape)
 
     def gradient(self, X: Array) -> Array:
         return self._weights * X / np.maximum(self._sizes(X), _TINY)  # type: ignore[attr-defined]
