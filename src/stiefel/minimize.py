@@ -18,6 +18,7 @@ from .arguments import (
     solver_of,
     suggest,
 )
+from .constrained import minimize_constrained
 from .geometry.feasibility import feasible, is_feasible
 from .geometry.grassmann import check_invariant_gradient
 from .geometry.orthogonal import determinants
@@ -46,6 +47,8 @@ def minimize(
     manifold: Any = None,
     method: Any = "auto",
     nonsmooth: Any = None,
+    constraints: Any = (),
+    bounds: Any = None,
     options: dict[str, Any] | None = None,
     hessp: Callable[[Any, Any], Any] | None = None,
     precond: Callable[..., Any] | None = None,
@@ -136,6 +139,34 @@ def minimize(
     """
     if unknown:
         raise TypeError(suggest("option", next(iter(unknown)), _parameter_names()))
+    composed = nonsmooth if getattr(nonsmooth, "of", None) is not None else None
+    if bounds is not None or composed is not None or not _is_empty(constraints):
+        if nonsmooth is not None and composed is None:
+            raise ValueError(
+                "nonsmooth= does not go with constraints= or bounds=, except as L1(mu, of=A)"
+            )
+        if precond is not None or comm is not None or checkpoint is not None or stop is not None:
+            raise ValueError(
+                "constraints= and bounds= do not go with precond=, comm=, checkpoint= or stop="
+            )
+        return minimize_constrained(
+            minimize,
+            fun,
+            x0,
+            jac=jac,
+            constraints=constraints,
+            bounds=bounds,
+            composed=composed,
+            manifold=manifold,
+            method=method,
+            options=options,
+            rtol=rtol,
+            gtol=gtol,
+            maxiter=maxiter,
+            maxfun=maxfun,
+            maxtime=maxtime,
+            callback=callback,
+        )
     if nonsmooth is not None:
         proximal.refuse(precond, comm)
         has_hessian = hessp is not None or hasattr(fun, "hessp")
@@ -204,6 +235,10 @@ def minimize(
     else:
         result.determinant, result.communication = None, ranks.communication
     return result
+
+
+def _is_empty(constraints: Any) -> bool:
+    return constraints is None or (isinstance(constraints, (list, tuple)) and not constraints)
 
 
 def _check(callback: Any, fnoise: float | None) -> None:
