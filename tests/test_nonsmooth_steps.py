@@ -221,10 +221,16 @@ def test_restoration_keeps_zeros(case):
 
 
 def test_restoration_tells_what_cannot_be():
-    """Two columns that share one row only cannot become orthogonal in their pattern."""
+    """Two columns that share one row only become orthogonal by one zero more."""
     X = np.array([[0.6, 0.6], [0.8, 0.0], [0.0, 0.8]])
     h = Sum(space_of(stiefel.Stiefel(), X), (stiefel.L1(1.0),))
-    assert restore(h.space, X.ravel(), h.support(X.ravel()), 1e-14) is None
+    there = restore(h.space, X.ravel(), h.support(X.ravel()), 1e-14)
+    assert np.count_nonzero(there) == 3
+    np.testing.assert_allclose(there.reshape(3, 2).T @ there.reshape(3, 2), np.eye(2), atol=1e-14)
+    full = np.full((2, 3), 0.5)  # three columns in two rows: there is no such point
+    h = Sum(space_of(stiefel.Stiefel(), full.T), (stiefel.L1(1.0),))
+    lone = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]).ravel() * 0.7
+    assert restore(h.space, lone, h.support(lone), 1e-14) is None
 
 
 def test_projection_is_the_orthogonal_one():

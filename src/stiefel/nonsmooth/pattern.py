@@ -5,8 +5,10 @@ M_S = {X : XᴴX = I, X zero off S}.  With P the mask of S and H(Λ) = herm Xᴴ
     restoration   X ← X − P(XΛ),  H(Λ) = ½(XᴴX − I)       Gauss and Newton; quadratic
     projection    W ↦ P(W − XΛ),  H(Λ) = herm XᴴPW         onto the tangents of M_S
 
-H is singular where two columns share too few rows; its pseudo-inverse serves the projection, and
-a restoration that does not work is told.
+H is singular where two columns share no row; its pseudo-inverse serves there.  Two columns that
+share one row only are orthogonal only if one of the two entries is zero: the smaller one is taken out
+of S (`separated`), and where more rows are shared but their entries are too small to make two columns
+orthogonal, so are these.  A restoration that does not work is told.
 """
 
 from __future__ import annotations
@@ -25,29 +27,68 @@ MOST_STEPS = 12
 LONGEST = 0.5
 LEAST_GAIN = 0.7
 QUICK = 0.03
+WEAK = 0.1
+FEW = 8  # rows that two columns share
 
 
 def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
     """The point of M_S near x, with a defect of at most ``allowed``; None if there is none."""
-    x, last = mask * x, math.inf
     if not space.duals.size:
-        return x
-    system = None
+        return mask * x
+    mask = separated(space, mask * x, mask)
+    found = _restored(space, mask * x, mask, allowed)
+    if found is None:
+        fewer = separated(space, mask * x, mask, weak=True)
+        found = None if same(fewer, mask) else _restored(space, fewer * x, fewer, allowed)
+    return found
+
+
+def _restored(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
+    last, system, stale = math.inf, None, False
     for _ in range(MOST_STEPS):
         E = space.defect(x)
         size = math.sqrt(float(E @ E))
         if size <= allowed:
             return x
-        if not size <= LEAST_GAIN * last:
+        if not (stale or size <= LEAST_GAIN * last):
             return None
-        if system is None or size > QUICK * last:  # H stays while it serves well
+        stale = system is not None and size <= QUICK * last  # H stays while it serves well
+        if not stale:
             system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
         last = size
+        assert system is not None
         step = mask * space.normal(x, system.solve(0.5 * E))
         if not float(step @ step) <= LONGEST**2:
             return None
         x = x - step
     return None
+
+
+def separated(space: Space, x: Array, mask: Array, weak: bool = False) -> Array:
+    """The mask without the smaller entries of rows by which two columns cannot be orthogonal."""
+    changed = None
+    for leaf, X, S in zip(_places(space), space.matrices(x), space.matrices(mask)):
+        size, free = np.abs(X), (np.abs(S) > 0).astype(float)
+        shared = free.swapaxes(-1, -2) @ free
+        lost = np.abs(shared - 1.0) < 0.5
+        if weak:
+            reach = 0.5 * (size**2).swapaxes(-1, -2) @ free
+            product = np.abs(X.conj().swapaxes(-1, -2) @ X)
+            lost |= product > WEAK * (reach + reach.swapaxes(-1, -2))
+        lost &= ~np.eye(size.shape[-1], dtype=bool)
+        for b, i, j in np.argwhere(np.triu(lost)):
+            rows = np.flatnonzero(free[b, :, i] * free[b, :, j])
+            if len(rows) > FEW:
+                continue
+            smaller = np.where(size[b, rows, i] < size[b, rows, j], i, j)
+            if changed is None:
+                changed = space.points.split(mask.copy())
+            changed[leaf].reshape(space.leaves[leaf].stack)[b, rows, smaller] = 0.0
+    return mask if changed is None else space.points.join(changed)
+
+
+def _places(space: Space) -> list[int]:
+    return [i for i, leaf in enumerate(space.leaves) if leaf.orthonormal]
 
 
 class Tangents:

@@ -96,6 +96,8 @@ class ProximalLBFGS:
         sigma, memory = self._model(problem, s)
         t = 1.0 / (sigma * s.factor)
         step = proximal_step(h, at.x, at.g, t, at.L, memory)
+        if not step.solved:
+            step = proximal_step(h, at.x, at.g, t, at.L)
         predicted = -(float(at.g @ step.v) + h.value(step.z) - at.h)
         noise = 2.0 * problem.noise(at.total)
         x = problem.retract(step.z)

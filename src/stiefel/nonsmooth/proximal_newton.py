@@ -33,7 +33,7 @@ from .subproblem import proximal_step
 
 Array = Any
 
-MOST_PRODUCTS = 100  # of one Newton step
+MOST_PRODUCTS = 200  # of one Newton step
 HALVINGS = 5
 STEADY = 3  # steps for which the zeros have held
 SLOPE = 1e-4

@@ -12,6 +12,11 @@ is [K⁻¹ + UᵀDU, −UᵀDN; −NᵀDU, NᵀDN + δ], N = `normal`, in the un
 Small k: Λ is eliminated by a factorisation.  Large k: b is eliminated, and what is left for Λ,
 Nᵀ(D − DU(K⁻¹ + UᵀDU)⁻¹UᵀD)N, is positive semidefinite: conjugate gradients.
 
+Between kinks Z may not depend on some entries of Λ, and there the residual says nothing about how far
+to go.  Without a memory the dual function is concave and E₂ is its gradient: where damping does not
+make the residual fall, the zero of ⟨E₂, dΛ⟩ along the direction is found by bisection.  With a
+memory there is no such function, and a step that is not solved is left to the caller.
+
 Λ here is twice that of XᴴX = I in the Lagrangian f + h − ⟨Λ, XᴴX − I⟩.
 """
 
@@ -31,6 +36,7 @@ MOST_STEPS = 60
 FINEST, COARSEST = 1e-13, 1e-4
 ROUGHLY = 0.01
 SHORTEST = 1e-3  # damping
+BISECTIONS = 40
 
 
 class Memory(NamedTuple):
@@ -104,7 +110,10 @@ def proximal_step(
     for _ in range(MOST_STEPS):
         if accurate(now):
             break
-        new = _damped(at, now, *_newton(h, x, t, U, K_inverse, now))
+        direction = _newton(h, x, t, U, K_inverse, now)
+        new = _damped(at, now, *direction)
+        if new is None and not len(U):
+            new = _bisected(at, now, direction[1])
         if new is None:
             break
         now = new
@@ -150,3 +159,21 @@ def _damped(at: Any, now: _Trial, db: Array, dM: Array) -> _Trial | None:
             return new
         s *= 0.5
     return None
+
+
+def _bisected(at: Any, now: _Trial, dM: Array) -> _Trial | None:
+    """The point along dM where the dual function is largest, nearly; None if it does not rise."""
+    slope = float(now.E2 @ dM)
+    low, high, new = 0.0, 1.0, None
+    if not slope < 0:
+        return None
+    for _ in range(BISECTIONS):
+        s = 0.5 * (low + high) if low or new is not None else high
+        new = at(now.b, now.M + s * dM)
+        found = float(new.E2 @ dM)
+        if abs(found) <= 0.1 * abs(slope):
+            return new
+        low, high = (s, high) if found < 0 else (low, s)
+        if found < 0 and s == 1.0:
+            return new
+    return new
