@@ -28,6 +28,7 @@ LONGEST = 0.5
 LEAST_GAIN = 0.7
 QUICK = 0.03
 WEAK = 0.1
+NEGLIGIBLE = 1e-15  # between two columns
 FEW = 8  # rows that two columns share
 
 
@@ -70,12 +71,12 @@ def separated(space: Space, x: Array, mask: Array, weak: bool = False) -> Array:
     for leaf, X, S in zip(_places(space), space.matrices(x), space.matrices(mask)):
         size, free = np.abs(X), (np.abs(S) > 0).astype(float)
         shared = free.swapaxes(-1, -2) @ free
+        product = np.abs(X.conj().swapaxes(-1, -2) @ X)
         lost = np.abs(shared - 1.0) < 0.5
         if weak:
             reach = 0.5 * (size**2).swapaxes(-1, -2) @ free
-            product = np.abs(X.conj().swapaxes(-1, -2) @ X)
             lost |= product > WEAK * (reach + reach.swapaxes(-1, -2))
-        lost &= ~np.eye(size.shape[-1], dtype=bool)
+        lost &= (product > NEGLIGIBLE) & ~np.eye(size.shape[-1], dtype=bool)
         for b, i, j in np.argwhere(np.triu(lost)):
             rows = np.flatnonzero(free[b, :, i] * free[b, :, j])
             if len(rows) > FEW:

@@ -27,7 +27,7 @@ from stiefel.solvers.problem import Local
 from stiefel.solvers.result import Status
 
 from .composite import Composite, Point, Value
-from .subproblem import Memory, Step, proximal_step
+from .subproblem import COARSEST, FINEST, Memory, Step, proximal_step
 
 Array = Any
 
@@ -95,10 +95,7 @@ class ProximalLBFGS:
         at, h = s.at, problem.h
         sigma, memory = self._model(problem, s)
         t = 1.0 / (sigma * s.factor)
-        step = proximal_step(h, at.x, at.g, t, at.L, memory)
-        if not step.solved:
-            step = proximal_step(h, at.x, at.g, t, at.L)
-        predicted = -(float(at.g @ step.v) + h.value(step.z) - at.h)
+        step, predicted = self._solved(problem, at, t, memory)
         noise = 2.0 * problem.noise(at.total)
         x = problem.retract(step.z)
         value = problem.evaluate(x)
@@ -107,6 +104,22 @@ class ProximalLBFGS:
         if value.finite and fell >= self.sufficient_decrease * predicted - noise:
             return self._accepted(problem, s, x, value, t, step.L, fell, predicted, blind)
         return self._rejected(s, x, value, step, t, blind)
+
+    def _solved(
+        self, problem: Composite, at: Point, t: float, memory: Memory | None
+    ) -> tuple[Step, float]:
+        """The step and the decrease it predicts, which its residual must not hide."""
+        h, coarsest = problem.h, COARSEST
+        size = math.sqrt(float(at.L @ at.L))
+        while True:
+            step = proximal_step(h, at.x, at.g, t, at.L, memory, coarsest=coarsest)
+            if not step.solved and memory is not None:
+                memory = None
+                continue
+            predicted = -(float(at.g @ step.v) + h.value(step.z) - at.h)
+            if predicted > 10.0 * size * step.residual or coarsest <= FINEST:
+                return step, predicted
+            coarsest = max(1e-3 * coarsest, FINEST)
 
     def _accepted(
         self,

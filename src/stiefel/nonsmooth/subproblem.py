@@ -83,10 +83,11 @@ def proximal_step(
     L: Array,
     memory: Memory | None = None,
     roughly: bool = False,
+    coarsest: float = COARSEST,
 ) -> Step:
     """The step of the model at x; ``L`` is where Λ starts.
 
-    ``roughly``: only to a hundredth of its length.
+    ``roughly``: only to a hundredth of its length; ``coarsest``: the residual allowed otherwise.
     """
     space = h.space
     base = x - t * g
@@ -103,7 +104,7 @@ def proximal_step(
 
     def accurate(now: _Trial) -> bool:
         square = float(now.v @ now.v)
-        target = ROUGHLY * math.sqrt(square) if roughly else min(0.1 * square, COARSEST)
+        target = ROUGHLY * math.sqrt(square) if roughly else min(0.1 * square, coarsest)
         return now.size <= max(target, FINEST)
 
     now = at(np.zeros(len(U)), t * L)
