@@ -25,6 +25,13 @@ from .blocks import Block, blocks_of
 
 Array = Any
 
+FINAL = (  # what ends an inner run ends the outer one
+    Status.MAX_EVALUATIONS,
+    Status.MAX_TIME,
+    Status.MAX_ITERATIONS,
+    Status.STOPPED_BY_CALLBACK,
+)
+
 
 @dataclass(frozen=True)
 class AugmentedLagrangian:
@@ -169,6 +176,9 @@ class _Run:
     def __call__(self, X: Array, rtol: float, gtol: float) -> Result:
         L, outer = self.L, self.outer
         first = self._inner(X, math.inf)  # where it stands, without a step
+        if not (math.isfinite(first.fun) and math.isfinite(first.gradient_norm)):
+            nowhere = Stage(first.x, L.W, first.fun, math.nan, math.nan, math.nan)
+            return self._package(nowhere, first, Status.NOT_FINITE, [])
         L.rho = outer.penalty or self._first_penalty(X)
         norm = max(first.gradient_norm, 1e-300)
         target = max(gtol, rtol * norm)
@@ -189,8 +199,7 @@ class _Run:
             best_split = min(best_split, split)
             omega = max(0.5 * target, min(0.1 * omega, L.rho * feasible))
             if L.rho > outer.largest_penalty:
-                status = Status.INFEASIBLE if feasible > 1e2 * outer.tolerance else None
-                return self._package(stage, result, status or Status.STEP_NOT_FOUND, stages)
+                return self._package(stage, result, self._exhausted(stage, result), stages)
         return self._package(stage, result, Status.MAX_ITERATIONS, stages)
 
     def _inner(self, X: Array, gtol: float) -> Result:
@@ -230,6 +239,12 @@ class _Run:
                 sizes.append(slope if square > 0 else 10.0 * max(abs(f), 1.0))
         return float(np.clip(max(sizes), 1e-6, 1e6))
 
+    def _exhausted(self, stage: Stage, result: Result) -> Status:
+        """ρ has no room left: infeasible if the violation itself is stationary, as far as is seen."""
+        far = stage.feasibility > 1e2 * self.outer.tolerance
+        settled = stage.stationarity <= 1e-3 * self.L.rho * stage.feasibility
+        return Status.INFEASIBLE if far and settled else Status.STEP_NOT_FOUND
+
     def _reason(self, stage: Stage, target: float, result: Result) -> Status | None:
         tolerance = self.outer.tolerance
         within = max(stage.feasibility, stage.complementarity) <= tolerance
@@ -239,12 +254,8 @@ class _Run:
             return Status.NOT_FINITE
         if self.maxfun is not None and self.L.nfev >= self.maxfun:
             return Status.MAX_EVALUATIONS
-        if self.maxtime is not None and self.seconds >= self.maxtime:
-            return Status.MAX_TIME
-        if self.nit >= self.maxiter:
-            return Status.MAX_ITERATIONS
-        if result.status is Status.STOPPED_BY_CALLBACK:
-            return Status.STOPPED_BY_CALLBACK
+        if result.status in FINAL:
+            return result.status
         return None
 
     def _package(

@@ -129,7 +129,8 @@ def _differences(value: Callable[[Array], Array], X: Array) -> Array:
         E = np.zeros(X.size)
         E[i] = DIFFERENCE
         step = E.reshape(X.shape)
-        rows.append((value(X + step) - value(X - step)) / (2 * DIFFERENCE))
+        with np.errstate(invalid="ignore"):  # infinite constraints have no derivative
+            rows.append((value(X + step) - value(X - step)) / (2 * DIFFERENCE))
     return np.stack(rows, axis=-1)
 
 

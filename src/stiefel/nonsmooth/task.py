@@ -13,7 +13,7 @@ from stiefel.interop.arrays import describe
 from stiefel.interop.functions import EvaluationLimit
 from stiefel.interop.trees import Tree
 from stiefel.solvers.problem import Problem
-from stiefel.solvers.result import Result
+from stiefel.solvers.result import Result, Status
 
 from . import PROXIMAL_METHODS
 from .composite import Composite, Point
@@ -121,7 +121,24 @@ def report(problem: Composite, result: Result) -> Result:
     result.support = objective.user_point(tuple(masks)) if space.is_tree else masks[0]  # type: ignore[attr-defined]
     at = at or _evaluated(problem, x, result)
     result.multiplier = None if at is None else _multipliers(problem, at)
+    if result.success and at is not None and not _is_subgradient(problem, at):
+        result.success, result.status = False, Status.STEP_NOT_FOUND
+        result.message = (
+            f"{result.status.name}: the proximal map and the value of the term contradict each "
+            "other (stiefel.testing.check_term tells which law is broken): " + result.message
+        )
     return result
+
+
+def _is_subgradient(problem: Composite, at: Point) -> bool:
+    """Whether ζ = XΛ − ∇f lies beneath h, looked at from three other points."""
+    h, zeta = problem.h, problem.space.normal(at.x, at.L) - at.g
+    size = math.sqrt(float(zeta @ zeta) * float(at.x @ at.x))
+    allowed = 1e-6 * (abs(at.h) + size) + 4.0 * at.chi * math.sqrt(float(at.x @ at.x))
+    return all(
+        h.value(y) >= at.h + float(zeta @ (y - at.x)) - allowed
+        for y in (0.0 * at.x, 2.0 * at.x, -at.x)
+    )
 
 
 def _solver_form(X: Any, problem: Composite) -> Any:
