@@ -33,10 +33,10 @@ from stiefel.cli import matrices
 from stiefel.cli.output import Misuse
 from stiefel.experiments import records
 from stiefel.experiments.bench import pipeline as bench
-from stiefel.interop import archive
 from stiefel.objectives import Brockett
+from stiefel.runs import archive
+from stiefel.runs.checkpoint import CheckpointError, open_checkpoint
 from stiefel.solvers import METHODS
-from stiefel.solvers.checkpoint import CheckpointError, open_checkpoint
 
 DOCS = Path(__file__).parent.parent / "docs"
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))

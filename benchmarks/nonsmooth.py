@@ -3,8 +3,8 @@
     python benchmarks/nonsmooth.py [rows] [starts] [first seed]     sparse PCA
     python benchmarks/nonsmooth.py modes [starts] [first seed]      compressed modes
 
-The two peers are ports of the published methods (Chen, Ma, So, Zhang, SIAM J. Optim. 30, 2020), with
-their starts (500 Riemannian subgradient steps), tolerances and inner solver: ManPG ends at
+The two peers are ports of the published methods (Chen, Ma, So, Zhang, SIAM J. Optim. 30, 2020),
+with their starts (500 Riemannian subgradient steps), tolerances and inner solver: ManPG ends at
 ‖V/t‖² ≤ 1e-8 nr, ManPG-Ada when its F is that of ManPG to 1e-7.  Counts are exact; times are CPU
 ratios within one run.
 """
@@ -131,7 +131,7 @@ def manpg(apply, L, mu, X, growth=1.0, target=None, most=30000):
             return F, iteration, calls, values
         X, AX, F = Y, AY, F_new
         values.append(F)
-        if target is not None and F < target + 1e-7:
+        if target is not None and target + 1e-7 > F:
             return F, iteration, calls, values
         t = t * growth if alpha == 1.0 else max(t0, t / growth)
     return F, most, calls, values
@@ -166,7 +166,7 @@ def compare(problem, case, seeds):
         (F, plain, _, _), _ = clocked(manpg, apply, L, mu, X0)
         (F_ada, ada, calls, _), seconds = clocked(manpg, apply, L, mu, X0, 1.01, F)
         (quasi, reached), quasi_seconds = clocked(ours, apply, mu, X0, F_ada)
-        hessp = lambda X, V: -2 * apply(V)
+        hessp = lambda X, V, apply=apply: -2 * apply(V)
         (newton, newton_reached), newton_seconds = clocked(ours, apply, mu, X0, F_ada, hessp=hessp)
         rows.append(
             {
@@ -190,7 +190,9 @@ def compare(problem, case, seeds):
 
 def main(arguments):
     if arguments[:1] == ["modes"]:
-        count, first = (int(a) for a in (*arguments[1:], "5", "0")[:2]) if len(arguments) > 2 else (5, 0)
+        count, first = (
+            (int(a) for a in (*arguments[1:], "5", "0")[:2]) if len(arguments) > 2 else (5, 0)
+        )
         cases, problem = [(n, 4, mu) for n in (64, 128) for mu in (0.3, 0.5)], modes
     else:
         chosen = arguments[0] if arguments else "123456"
@@ -205,7 +207,9 @@ def main(arguments):
             if name in ("no worse", "N no worse", "converged"):
                 print(f"  {name:>12}: {int(values.sum())} of {len(values)}")
             else:
-                print(f"  {name:>12}: median {np.nanmedian(values):.4g}, most {np.nanmax(values):.4g}")
+                print(
+                    f"  {name:>12}: median {np.nanmedian(values):.4g}, most {np.nanmax(values):.4g}"
+                )
         sys.stdout.flush()
 
 

@@ -45,7 +45,7 @@ def test_scf_that_does_not_converge_says_so(water):
     ("arguments", "sentence"),
     [
         (("none.xyz", "--basis", "sto-3g"), "not a file"),
-        (("water.xyz", "--basis", "no-such-basis"), "PySCF cannot read"),
+        (("water.xyz", "--basis", "no-such-basis"), "PySCF cannot build"),
         (("water.xyz", "--basis", "sto-3g", "--spin", "2"), "--method uhf"),
         (("water.xyz", "--basis", "sto-3g", "--mix", "0.5"), "unrestricted"),
     ],

@@ -74,7 +74,7 @@ def test_a_sphere_with_a_linear_constraint_has_a_closed_form():
 
 
 def test_inequalities_that_do_not_matter_leave_the_answer():
-    A, fun = quadratic(10)
+    _A, fun = quadratic(10)
     x0 = stiefel.random_point(10, 2, seed=0)
     free = stiefel.minimize(fun, x0)
     loose = {"type": "ineq", "fun": lambda X: 5.0 - X.sum()}
@@ -138,12 +138,14 @@ def test_infeasible_constraints_are_told():
 )
 def test_hostile_constraints_end_truthfully(hostile):
     _, fun = quadratic(6)
-    result = stiefel.minimize(fun, stiefel.random_point(6, 2, seed=0), constraints=hostile, maxfun=200)
+    result = stiefel.minimize(
+        fun, stiefel.random_point(6, 2, seed=0), constraints=hostile, maxfun=200
+    )
     assert not result.success
 
 
 def test_limits():
-    V, A = planted(30, 2, 3)
+    _V, A = planted(30, 2, 3)
     fun = lambda X: (-float(np.vdot(X, A @ X)), -2.0 * A @ X)
     result = stiefel.minimize(fun, stiefel.random_point(30, 2, seed=0), bounds=(0, None), maxfun=25)
     assert result.status is Status.MAX_EVALUATIONS

@@ -10,7 +10,7 @@ from runs import states
 from stiefel import LBFGS, Stiefel
 from stiefel.objectives import Brockett, KohnSham
 from stiefel.solvers import METHODS
-from stiefel.solvers.metric import LearnedMetric
+from stiefel.solvers.learned_metric import LearnedMetric
 from stiefel.solvers.problem import Gradient
 
 AUTO = METHODS["auto"]

@@ -170,7 +170,9 @@ def test_unit_vectors_and_oblique_matrices():
     fun = SparsePCA(50)
     vector = lambda x: (fun.value(x[:, None]), fun.value_and_gradient(x[:, None])[1][:, 0])
     x0 = stiefel.random_point(50, seed=0, manifold=stiefel.Sphere())
-    one = stiefel.minimize(vector, x0, manifold=stiefel.Sphere(), nonsmooth=L1(0.2), gtol=1e-8, rtol=0)
+    one = stiefel.minimize(
+        vector, x0, manifold=stiefel.Sphere(), nonsmooth=L1(0.2), gtol=1e-8, rtol=0
+    )
     column = stiefel.minimize(fun, x0[:, None], nonsmooth=L1(0.2), gtol=1e-8, rtol=0)
     assert one.success
     assert column.success
@@ -181,11 +183,15 @@ def test_unit_vectors_and_oblique_matrices():
         return sum(f for f, _ in pairs), np.stack([g for _, g in pairs])
 
     starts = stiefel.random_point(4, 50, seed=3, manifold=stiefel.Sphere())
-    stack = stiefel.minimize(rows, starts, manifold=stiefel.Sphere(), nonsmooth=L1(0.2), gtol=1e-8, rtol=0)
+    stack = stiefel.minimize(
+        rows, starts, manifold=stiefel.Sphere(), nonsmooth=L1(0.2), gtol=1e-8, rtol=0
+    )
     assert stack.success
     assert stack.multiplier.shape == (4, 1, 1)
     for x in stack.x:
-        alone = stiefel.minimize(vector, x, manifold=stiefel.Sphere(), nonsmooth=L1(0.2), gtol=1e-7, rtol=0)
+        alone = stiefel.minimize(
+            vector, x, manifold=stiefel.Sphere(), nonsmooth=L1(0.2), gtol=1e-7, rtol=0
+        )
         np.testing.assert_allclose(alone.x, x, atol=1e-6)
 
 
@@ -232,9 +238,7 @@ def test_other_libraries(library):
         fun.value_and_gradient, X0, nonsmooth=L1(0.3), rtol=0, gtol=1e-8, method="proximal-lbfgs"
     )
     for method in FAST:
-        theirs = stiefel.minimize(
-            value, start, nonsmooth=L1(0.3), rtol=0, gtol=1e-8, method=method
-        )
+        theirs = stiefel.minimize(value, start, nonsmooth=L1(0.3), rtol=0, gtol=1e-8, method=method)
         assert theirs.success
         assert type(theirs.x) is type(start)
         assert theirs.fun == pytest.approx(ours.fun, rel=1e-9)
@@ -310,7 +314,11 @@ class Infinite(L1):
 @pytest.mark.parametrize("term", [Inconsistent(0.3), Broken(0.3), Infinite(0.3)], ids=repr)
 def test_hostile_terms_end_truthfully(method, term):
     result = stiefel.minimize(
-        SparsePCA(30), stiefel.random_point(30, 2, seed=0), nonsmooth=term, method=method, maxfun=300
+        SparsePCA(30),
+        stiefel.random_point(30, 2, seed=0),
+        nonsmooth=term,
+        method=method,
+        maxfun=300,
     )
     assert not result.success
     assert result.status is not Status.CONVERGED
@@ -326,7 +334,9 @@ def test_a_function_that_breaks(method):
 
     X0 = stiefel.random_point(30, 2, seed=0)
     hessp = fun.hessp if method == "proximal-newton" else None
-    result = stiefel.minimize(breaking, X0, nonsmooth=L1(0.3), method=method, hessp=hessp, maxfun=200)
+    result = stiefel.minimize(
+        breaking, X0, nonsmooth=L1(0.3), method=method, hessp=hessp, maxfun=200
+    )
     assert not result.success
     assert np.isfinite(result.fun)
 

@@ -209,7 +209,7 @@ def test_several_leaves_are_solved_together():
 
 
 def test_restoration_keeps_zeros(case):
-    h, x, g = case
+    h, x, _g = case
     rng = np.random.default_rng(1)
     mask = h.support(h.prox(x, 0.2))
     near = mask * (x + 0.05 * rng.standard_normal(len(x)))

@@ -10,8 +10,6 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 
-Array = Any
-
 DENSE = 2500  # rows up to which a full factorisation is quicker than Lanczos near zero
 
 

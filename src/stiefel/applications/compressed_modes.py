@@ -4,8 +4,8 @@
 
 on a periodic box of any dimension.  |ψ| is smoothed to sqrt(ψ² + ε²), and ε falls from stage to
 stage.  The preconditioner inverts, by FFT, the quadratic function that lies above the smoothed
-one and touches it at ψ.  The last stage is the problem itself, by a proximal Newton method: modes end
-exactly where they end, and the residual is that of the nonsmooth problem.
+one and touches it at ψ.  The last stage is the problem itself, by a proximal Newton method: modes
+end exactly where they end, and the residual is that of the nonsmooth problem.
 """
 
 from __future__ import annotations

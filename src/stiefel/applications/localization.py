@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 import stiefel
-
-Array = Any
+from stiefel.types import Array
 
 KINDS = ("boys", "pipek-mezey")
 

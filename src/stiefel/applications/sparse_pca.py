@@ -1,6 +1,7 @@
 """Principal components with orthonormal sparse loadings, as a scikit-learn estimator.
 
-    max  tr(VᵀCV) − α λ₁ h(V)   subject to   VᵀV = I,      C the covariance, λ₁ its largest eigenvalue
+    max  tr(VᵀCV) − α λ₁ h(V)   subject to   VᵀV = I,      C the covariance, λ₁ its largest
+    eigenvalue
 
 with h(V) = ‖V‖₁ (single loadings vanish) or Σ‖rows of V‖ (features vanish from all components).
 Loadings that are not zero are exact, and V is orthonormal to rounding, so that scores are

@@ -8,6 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from stiefel.applications.scf.files import (
+    check_basis,
+    check_functional,
+    forbid_evaluation,
+    read_xyz,
+)
+
 from .output import NOT_CONVERGED, Misuse, console, print_json, print_table, refusals
 
 
@@ -64,17 +71,20 @@ def mean_field(molecule: Path, basis: str, method: Method, xc: str, charge: int,
         from pyscf import dft, gto, scf
     except ModuleNotFoundError:
         raise Misuse("this command needs PySCF: pip install 'stiefel[chem]'") from None
-    if not molecule.is_file():
-        raise Misuse(f"{molecule} is not a file; expected an .xyz file")
     if method is Method.rhf and spin:
         raise Misuse(f"--spin {spin} needs --method uhf or uks")
     if method is Method.rks and spin:
         raise Misuse(f"--spin {spin} needs --method uks")
     try:
-        mol = gto.M(atom=str(molecule), basis=basis, charge=charge, spin=spin, verbose=0)
-    except Exception as error:  # PySCF raises many kinds for bad files, bases and spins
+        forbid_evaluation()
+        atoms, basis, xc = read_xyz(molecule), check_basis(basis), check_functional(xc)
+    except ValueError as error:
+        raise Misuse(str(error)) from error
+    try:
+        mol = gto.M(atom=atoms, basis=basis, charge=charge, spin=spin, verbose=0)
+    except Exception as error:  # PySCF raises many kinds for bad bases and spins
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise Misuse(f"PySCF cannot read the molecule: {reason}") from error
+        raise Misuse(f"PySCF cannot build the molecule: {reason}") from error
     if method in (Method.rhf, Method.uhf):
         return scf.RHF(mol) if method is Method.rhf else scf.UHF(mol)
     mf = dft.RKS(mol) if method is Method.rks else dft.UKS(mol)

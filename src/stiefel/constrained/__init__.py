@@ -1,4 +1,4 @@
-"""Constraints beside XᴴX = I, bounds, and h(AX): an augmented Lagrangian around the smooth methods."""
+"""Constraints, bounds and h(AX): an augmented Lagrangian around the smooth methods."""
 
 from .augmented import minimize_constrained
 

@@ -4,7 +4,8 @@
     Y = c(X) + W/ρ,  P = prox_{φ/ρ}(Y),   W ← ρ(Y − P),   ρ ← 4ρ unless ‖c(X) − P‖ has halved
 
 L_ρ is continuously differentiable with the gradient ∇f + J(X)ᵀρ(Y − P), which is that of the
-Lagrangian with the new W: the inner gradient norm is the stationarity of the pair (X, W).  A run has
+Lagrangian with the new W: the inner gradient norm is the stationarity of the pair (X, W).  A run
+has
 converged when stationarity, feasibility and complementarity, the three parts of the KKT conditions,
 are within their tolerances.
 """
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stiefel.interop.arrays import describe
-from stiefel.solvers.result import Result, Status
+from stiefel.backends.arrays import describe
+from stiefel.runs.result import Result
+from stiefel.types import Status
 
 from .blocks import Block, blocks_of
 
@@ -151,7 +153,9 @@ def minimize_constrained(
     known = [f.name for f in fields(AugmentedLagrangian)]
     for name in options or {}:
         if name not in known:
-            raise ValueError(f"unknown option {name!r} with constraints=: known: {', '.join(known)}")
+            raise ValueError(
+                f"unknown option {name!r} with constraints=: known: {', '.join(known)}"
+            )
     outer = AugmentedLagrangian(**(options or {}))
     X = np.array(x0, dtype=float)
     L = Lagrangian(fun, jac, blocks_of(constraints, bounds, composed, X), X)
@@ -240,7 +244,7 @@ class _Run:
         return float(np.clip(max(sizes), 1e-6, 1e6))
 
     def _exhausted(self, stage: Stage, result: Result) -> Status:
-        """ρ has no room left: infeasible if the violation itself is stationary, as far as is seen."""
+        """ρ has no room left: infeasible if the violation itself is stationary."""
         far = stage.feasibility > 1e2 * self.outer.tolerance
         settled = stage.stationarity <= 1e-3 * self.L.rho * stage.feasibility
         return Status.INFEASIBLE if far and settled else Status.STEP_NOT_FOUND
@@ -258,9 +262,7 @@ class _Run:
             return result.status
         return None
 
-    def _package(
-        self, stage: Stage, inner: Result, status: Status, stages: list[Stage]
-    ) -> Result:
+    def _package(self, stage: Stage, inner: Result, status: Status, stages: list[Stage]) -> Result:
         reached = (
             f"stationarity {stage.stationarity:.2e}, feasibility {stage.feasibility:.2e}, "
             f"complementarity {stage.complementarity:.2e} after {len(stages)} multipliers"

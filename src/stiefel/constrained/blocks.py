@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
-from stiefel.interop.arrays import describe
+from stiefel.backends.arrays import describe
 
 Array = Any
 
@@ -102,10 +102,13 @@ def _linear(given: LinearConstraint, name: str, X: Array) -> Block:
     A = given.A
     if A.shape[-1] != X.size:
         raise ValueError(
-            f"{name} has a matrix of shape {A.shape}; expected {X.size} columns, one for each entry "
-            "of X in C order"
+            f"{name} has a matrix of shape {A.shape}; expected {X.size} columns, one for each "
+            "entry of X in C order"
         )
-    pull = lambda X, y: np.asarray(A.T @ y).reshape(X.shape)
+
+    def pull(X, y):
+        return np.asarray(A.T @ y).reshape(X.shape)
+
     return _checked(Block(name, lambda X: np.asarray(A @ X.ravel()), pull, given.lb, given.ub), X)
 
 
@@ -144,10 +147,11 @@ def _bounds(bounds: Any, X: Array) -> Block:
             f"bounds is {describe(bounds)}; expected scipy.optimize.Bounds(lower, upper) or a pair "
             "(lower, upper) of numbers, arrays of the shape of X, or None"
         )
-    low, high = (
-        _fitted(b, X, default) for b, default in ((lower, -math.inf), (upper, math.inf))
-    )
-    pull = lambda X, y: y.reshape(X.shape)
+    low, high = (_fitted(b, X, default) for b, default in ((lower, -math.inf), (upper, math.inf)))
+
+    def pull(X, y):
+        return y.reshape(X.shape)
+
     return _checked(Block("bounds", lambda X: X.ravel(), pull, low, high), X)
 
 
@@ -170,7 +174,10 @@ def _composed(term: Any, X: Array) -> Block:
         raise ValueError(f"L1(mu, of=A) has weights {np.shape(term.mu)}; AX has shape {shape}")
     weights = np.broadcast_to(np.asarray(term.mu, dtype=float), shape).ravel()
     adjoint = A.T if not hasattr(A, "rmatmat") or hasattr(A, "toarray") else A.H
-    pull = lambda X, y: np.asarray(adjoint @ y.reshape(shape))
+
+    def pull(X, y):
+        return np.asarray(adjoint @ y.reshape(shape))
+
     return Block("L1", lambda X: np.asarray(A @ X).ravel(), pull, weights=weights)
 
 

@@ -21,11 +21,10 @@ import numpy as np
 import stiefel
 from stiefel.objectives import Brockett
 from stiefel.solvers import METHODS
+from stiefel.types import Array
 
 from .machine import machine, versions
 from .specs import Run
-
-Array = Any
 
 
 def execute(run: Run) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.interop.arrays import to_numpy
+from stiefel.backends.arrays import to_numpy
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array, Metric
 
-from . import transport as moving
-from .kernels import Array, Kernels
-from .metric import Metric, squared_change
-from .secant import Secant
+from .metric import squared_change
+from .ray import Secant
 
 
 class Blocks:
@@ -52,11 +52,11 @@ class Blocks:
         if pair.curvature is None:
             return self.dot(pair.y, self.raise_index(X, pair.y, metric))  # type: ignore[attr-defined]
         omega = 0.0 if metric.horizontal else metric.omega
-        return float(self._k(X).call(squared_change, pair.curvature, metric.D, omega))
+        return float(squared_change(self._k(X), pair.curvature, metric.D, omega))
 
     def block_dot(self, block: Array, C: Array) -> Any:
         """Re⟨block_i, C⟩ for all i, as NumPy doubles."""
-        found = to_numpy(self._k(C).call(moving.block_dot, block, C))
+        found = to_numpy(self._k(C).block_dot(block, C))
         return found.astype(np.float64, copy=False)
 
     def block_add(
@@ -68,8 +68,8 @@ class Blocks:
         overwrite: bool = False,
     ) -> Array:
         """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
-        k = self._k(block).overwriting() if overwrite else self._k(block)
-        return k.call(moving.block_add, a, C, block, k.asarray(weights, block))
+        k = self._k(block)
+        return k.block_add(a, C, block, k.asarray(weights, block), overwrite)
 
     def block_write(self, block: Array, i: int, C: Array) -> Array:
         """The block with C as its row i; in place where the library allows it."""
@@ -77,8 +77,9 @@ class Blocks:
 
     def dot(self, C: Array, D: Array) -> float:
         """Re⟨C, D⟩ of a tangent and a cotangent, or of two vectors."""
-        return float(self._k(C).call(dot, C, D))
+        return float(dot(self._k(C), C, D))
 
 
+@kernel
 def dot(k: Kernels, C: Array, D: Array) -> Array:
     return k.dot(C, D)

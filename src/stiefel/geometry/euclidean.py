@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from stiefel.interop.arrays import kernels_for
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.types import Array
 
 from . import checks
 from .blocks import Blocks
-from .kernels import Array, Kernels
-from .secant import Lowered, Secant, plain
+from .ray import Lowered, Secant, plain
 
 
 class Line:

@@ -10,9 +10,11 @@ exponential of size 3k are needed; nothing n×n, and no division by small number
 
 from __future__ import annotations
 
-from .kernels import Array, Kernels
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array
 
 
+@kernel
 def geodesic_point(k: Kernels, X: Array, W: Array, t: float | Array) -> Array:
     """exp(t(WXᴴ − XWᴴ))X; 10nk² + O(k³)."""
     xp = k.xp

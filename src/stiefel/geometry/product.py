@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from .kernels import Array
-from .secant import Lowered, Secant, pairs_of
+from stiefel.types import Array
+
+from .ray import Lowered, Secant, pairs_of
 
 Leaves = tuple[Array, ...]
 

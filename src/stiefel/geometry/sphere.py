@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from stiefel.types import Array
+
 from . import checks
-from .kernels import Array
 from .metric import CANONICAL
-from .secant import Lowered, Secant, plain
+from .ray import Lowered, Secant, plain
 from .stiefel import Stiefel
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stiefel.solvers.problem import Local
-from stiefel.solvers.result import Status
+from stiefel.solvers.noise import Watch
+from stiefel.types import Gradient, Status
 
 from .composite import Composite, Point
 from .proximal_gradient import ProximalGradient, proximal_descent
@@ -28,8 +28,8 @@ Array = Any
 
 class State(NamedTuple):
     x: Array  # Y
-    local: Local
-    at: Point  # at Y
+    at: Gradient
+    point: Point  # at Y
     X: Array  # a vector
     F: float  # F(X)
     t: float
@@ -37,8 +37,7 @@ class State(NamedTuple):
     gamma: float = 0.0
     k: int = 0
     restarted: bool = False
-    noise: float = 0.0
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
 
 
@@ -72,27 +71,27 @@ class AcceleratedProximal:
 
     def init(self, problem: Composite, x: Array) -> State:
         at, _, _, _ = start(problem, x, self.step_length)
-        Y, local = problem.book(at)
-        return State(Y, local, at, at.x, at.total, at.t, at.t, gamma=at.t)
+        Y, gradient = problem.book(at)
+        return State(Y, gradient, at, at.x, at.total, at.t, at.t, gamma=at.t)
 
     def step(self, problem: Composite, s: State) -> State:
         if s.k == 0:
             return self._plain(problem, s)
-        z = proximal_step(problem.h, s.at.x, s.at.g, s.t, s.at.L).z
+        z = proximal_step(problem.h, s.point.x, s.point.g, s.t, s.point.L).z
         x = problem.retract(z)
         X = problem.space.point(x)
         F = problem.objective.value(X) + problem.h.value(x)
-        if not F <= s.F - 0.5 / s.t * 1e-4 * float((z - s.at.x) @ (z - s.at.x)):
+        if not s.F - 0.5 / s.t * 1e-4 * float((z - s.point.x) @ (z - s.point.x)) >= F:
             return self._at(problem, s, s.X, s.X, s.F, max(s.t0, s.t / self.growth), 0, True)
         return self._beyond(problem, s, x, F, s.t * self.growth)
 
     def _plain(self, problem: Composite, s: State) -> State:
         """Y = X: one step of ManPG-Ada, with its line search."""
-        moved = proximal_descent(problem, s.at, s.t)
+        moved = proximal_descent(problem, s.point, s.t)
         if moved is None:
-            blind = s.at.chi**2 * s.at.t <= 10.0 * problem.noise(s.at.total)
+            blind = s.point.chi**2 * s.point.t <= 10.0 * problem.noise.level(s.point.total)
             failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
-            return s._replace(failure=failure, blind=blind)
+            return s._replace(failure=failure, watch=Watch(blind=blind))
         x, value, alpha = moved
         t = s.t * self.growth if alpha == 1.0 else max(s.t0, s.t / self.growth)
         return self._beyond(problem, s, x, value.total, t)
@@ -119,7 +118,7 @@ class AcceleratedProximal:
         k: int,
         restarted: bool,
     ) -> State:
-        at = problem.measure(y, problem.evaluate(y), s.at.t, s.at.L)
-        Y, local = problem.book(at)
-        blind = bool(np.isfinite(F)) and s.F - F <= problem.noise(F)
-        return State(Y, local, at, x, F, t, s.t0, s.t, k, restarted, blind=blind)
+        at = problem.measure(y, problem.evaluate(y), s.point.t, s.point.L)
+        Y, gradient = problem.book(at)
+        blind = bool(np.isfinite(F)) and problem.noise.level(F) >= s.F - F
+        return State(Y, gradient, at, x, F, t, s.t0, s.t, k, restarted, watch=Watch(blind=blind))

@@ -2,8 +2,8 @@
 
     χ_t(X) = ‖V_t‖/t,   V_t the proximal step of length t without memory
 
-is zero exactly at stationary points; for h = 0 it is the norm of the projected gradient.  t is fixed
-for a whole run, so that χ does not depend on what a method does.
+is zero exactly at stationary points; for h = 0 it is the norm of the projected gradient.  t is
+fixed for a whole run, so that χ does not depend on what a method does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.geometry.feasibility import feasible
-from stiefel.solvers.problem import Local, Problem
+from stiefel.solvers.problem import Problem
+from stiefel.types import Gradient
 
 from .pattern import allowed_defect, polar, restore
 from .space import Space, Sum
@@ -100,7 +101,7 @@ class Composite(Problem):
     def retract(self, z: Array) -> Array:
         """The point of the manifold at z: with the zeros of z, or else the polar factor."""
         mask = self.h.support(z)
-        x = restore(self.space, z, mask, allowed_defect(self.space, self.eps))
+        x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps))
         if x is None:
             x = polar(self.space, self.geometry, z)
             x = self.space.flat(feasible(self.geometry, self.space.point(x)))
@@ -124,19 +125,18 @@ class Composite(Problem):
             return max(size, 1e-300), np.zeros_like(x), np.zeros_like(x)
         return estimate, s, y
 
-    def book(self, at: Point) -> tuple[Array, Local]:
-        """What the driver reads: the point and its `Local`, with (x − z)/t for a gradient."""
+    def book(self, at: Point) -> tuple[Array, Gradient]:
+        """What the driver reads: the point, F and χ there, with (x − z)/t for a gradient."""
         X, G = self.space.point(at.x), self.space.point((at.x - at.z) / at.t)
-        ray = self.geometry.ray(X, G)
         self._newest[:] = [at]
-        return X, Local(at.total, G, at.chi, G, at.chi**2, ray)
+        return X, Gradient(at.total, G, at.chi)
 
     def recent(self, x: Array) -> Point | None:
         """What is known at x, if it is the point that was booked last."""
         return next((at for at in self._newest if np.array_equal(at.x, x)), None)
 
-    def local(self, Y: Array, value: float | None = None) -> Local:
-        """As the driver compares a saved run: the value and χ of the first step."""
+    def gradient(self, Y: Array, value: float | None = None) -> Gradient:
+        """As a saved run is recognised: F, χ and its gradient at the start."""
         x, at = self.space.flat(Y), self.evaluate_at(Y)
         t = 1.0 / self.curvature(x, at)[0]
         return self.book(self.measure(x, at, t, np.zeros(self.space.duals.size)))[1]

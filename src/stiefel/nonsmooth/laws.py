@@ -77,9 +77,11 @@ def _checks(h: Term, X: Array, rng: np.random.Generator) -> Iterator[Check]:
     if smooth:
         yield "prox_derivative is the derivative", _norm(D(W) - difference), 1e-4 * size
     yield "prox_derivative is symmetric", abs(_inner(W2, D(W)) - _inner(D(W2), W)), 1e-10 * size
-    yield "prox_derivative is between 0 and 1", max(
-        -_inner(W, D(W)), _inner(W, D(W)) - _square(W)
-    ), 1e-10 * size
+    yield (
+        "prox_derivative is between 0 and 1",
+        max(-_inner(W, D(W)), _inner(W, D(W)) - _square(W)),
+        1e-10 * size,
+    )
     stacked = D(np.stack([W, W2]))
     yield "prox_derivative takes stacks", _norm(stacked[1] - D(W2)), 1e-12 * size
     S = h.support(Z)

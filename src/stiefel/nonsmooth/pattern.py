@@ -6,9 +6,9 @@ M_S = {X : XᴴX = I, X zero off S}.  With P the mask of S and H(Λ) = herm Xᴴ
     projection    W ↦ P(W − XΛ),  H(Λ) = herm XᴴPW         onto the tangents of M_S
 
 H is singular where two columns share no row; its pseudo-inverse serves there.  Two columns that
-share one row only are orthogonal only if one of the two entries is zero: the smaller one is taken out
-of S (`separated`), and where more rows are shared but their entries are too small to make two columns
-orthogonal, so are these.  A restoration that does not work is told.
+share one row only are orthogonal only if one of the two entries is zero: the smaller one is taken
+out of S (`separated`), and where more rows are shared but their entries are too small to make two
+columns orthogonal, so are these.  A restoration that does not work is told.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     X⁺ = R(X + αV),  α = 1, ½, ¼, … until F falls by α‖V‖²/2t
 
 t = 1/L with the Lipschitz constant L of ∇f.  With ``growth`` g > 1 (ManPG-Ada) t ← gt after a full
-step and max(t₀, t/g) after a shorter one.  R keeps the zeros of X + V where it can (the authors' polar factor does not, and
-they set entries beneath 1e-5 to zero at the end).  For comparison: `proximal_lbfgs` needs four to ten times
-fewer evaluations.
+step and max(t₀, t/g) after a shorter one.  R keeps the zeros of X + V where it can (the authors'
+polar factor does not, and
+they set entries beneath 1e-5 to zero at the end).  For comparison: `proximal_lbfgs` needs four to
+ten times fewer evaluations.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numbers
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stiefel.solvers.problem import Local
-from stiefel.solvers.result import Status
+from stiefel.solvers.noise import Watch
+from stiefel.types import Gradient, Status
 
 from .composite import Composite, Point, Value
 from .proximal_lbfgs import start
@@ -30,15 +31,14 @@ SHORTEST = 1e-4  # α at which the line search gives up
 
 class State(NamedTuple):
     x: Array
-    local: Local
-    at: Point
+    at: Gradient
+    point: Point
     t: float
     t0: float
     gamma: float = 0.0
     k: int = 0
     restarted: bool = False
-    noise: float = 0.0
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
 
 
@@ -74,22 +74,24 @@ class ProximalGradient:
             raise ValueError(f"ProximalGradient.growth is {self.growth!r}; expected 1 ≤ growth < 2")
 
     def init(self, problem: Composite, x: Array) -> State:
-        at, sigma, _, _ = start(problem, x, self.step_length)
-        X, local = problem.book(at)
-        return State(X, local, at, at.t, at.t, gamma=at.t)
+        at, _sigma, _, _ = start(problem, x, self.step_length)
+        X, gradient = problem.book(at)
+        return State(X, gradient, at, at.t, at.t, gamma=at.t)
 
     def step(self, problem: Composite, s: State) -> State:
-        moved = proximal_descent(problem, s.at, s.t)
+        moved = proximal_descent(problem, s.point, s.t)
         if moved is None:
-            blind = s.at.chi**2 * s.at.t <= 10.0 * problem.noise(s.at.total)
+            blind = s.point.chi**2 * s.point.t <= 10.0 * problem.noise.level(s.point.total)
             failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
-            return s._replace(failure=failure, blind=blind)
+            return s._replace(failure=failure, watch=Watch(blind=blind))
         x, value, alpha = moved
-        at = problem.measure(x, value, s.at.t, s.at.L)
-        X, local = problem.book(at)
+        at = problem.measure(x, value, s.point.t, s.point.L)
+        X, gradient = problem.book(at)
         t = s.t * self.growth if alpha == 1.0 else max(s.t0, s.t / self.growth)
-        blind = s.at.total - at.total <= problem.noise(at.total)
-        return State(X, local, at, t, s.t0, s.t * alpha, s.k + 1, False, blind=blind)
+        blind = s.point.total - at.total <= problem.noise.level(at.total)
+        return State(
+            X, gradient, at, t, s.t0, s.t * alpha, s.k + 1, False, watch=Watch(blind=blind)
+        )
 
 
 def proximal_descent(
@@ -99,7 +101,7 @@ def proximal_descent(
     v = proximal_step(problem.h, at.x, at.g, t, at.L).v if t != at.t else at.z - at.x
     below = at.total if bound is None else bound
     square, alpha = float(v @ v), 1.0
-    noise = problem.noise(at.total)
+    noise = problem.noise.level(at.total)
     while alpha >= SHORTEST:
         x = problem.retract(at.x + alpha * v)
         value = problem.evaluate(x)

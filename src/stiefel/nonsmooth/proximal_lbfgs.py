@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer, check_open_interval
-from stiefel.solvers.problem import Local
-from stiefel.solvers.result import Status
+from stiefel.types import Gradient, Status
 
 from .composite import Composite, Point, Value
 from .subproblem import COARSEST, FINEST, Memory, Step, proximal_step
@@ -38,8 +38,8 @@ GOOD = 0.5  # of the predicted decrease: the model may be trusted more
 
 class State(NamedTuple):
     x: Array
-    local: Local
-    at: Point
+    at: Gradient
+    point: Point
     S: Array  # steps, the newest last
     Y: Array  # raw differences of gradients
     sigma: float  # σ before there is a pair
@@ -49,8 +49,7 @@ class State(NamedTuple):
     k: int = 0  # pairs held
     rejections: int = 0  # since the last accepted step
     restarted: bool = False
-    noise: float = 0.0
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
 
 
@@ -86,17 +85,17 @@ class ProximalLBFGS:
 
     def init(self, problem: Composite, x: Array) -> State:
         at, sigma, s, y = start(problem, x)
-        X, local = problem.book(at)
+        X, gradient = problem.book(at)
         S = np.zeros((0, len(at.x)))
-        state = State(X, local, at, S, S, sigma, sigma, gamma=1.0 / sigma)
+        state = State(X, gradient, at, S, S, sigma, sigma, gamma=1.0 / sigma)
         return self._remembered(state, s, y) if s.any() else state
 
     def step(self, problem: Composite, s: State) -> State:
-        at, h = s.at, problem.h
+        at, _h = s.point, problem.h
         sigma, memory = self._model(problem, s)
         t = 1.0 / (sigma * s.factor)
         step, predicted = self._solved(problem, at, t, memory)
-        noise = 2.0 * problem.noise(at.total)
+        noise = 2.0 * problem.noise.level(at.total)
         x = problem.retract(step.z)
         value = problem.evaluate(x)
         blind = not predicted > noise
@@ -133,14 +132,14 @@ class ProximalLBFGS:
         predicted: float,
         blind: bool,
     ) -> State:
-        at = problem.measure(x, value, s.at.t, L)
-        X, local = problem.book(at)
+        at = problem.measure(x, value, s.point.t, L)
+        X, gradient = problem.book(at)
         factor = s.factor
         if s.rejections == 0 and fell > GOOD * predicted:
             factor = max(1.0, 0.25 * factor)
-        new = s._replace(x=X, local=local, at=at, factor=factor, gamma=t, rejections=0)
-        new = self._remembered(new, x - s.at.x, value.g - s.at.g)
-        return new._replace(restarted=False, blind=blind)
+        new = s._replace(x=X, at=gradient, point=at, factor=factor, gamma=t, rejections=0)
+        new = self._remembered(new, x - s.point.x, value.g - s.point.g)
+        return new._replace(restarted=False, watch=Watch(blind=blind))
 
     def _rejected(
         self, s: State, x: Array, value: Value, step: Step, t: float, blind: bool
@@ -151,10 +150,10 @@ class ProximalLBFGS:
             failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
         new = s._replace(factor=2.0 * s.factor, gamma=t, rejections=rejections, failure=failure)
         if value.finite and not blind:
-            new = self._remembered(new, x - s.at.x, value.g - s.at.g)
+            new = self._remembered(new, x - s.point.x, value.g - s.point.g)
         elif not value.finite:
             new = new._replace(factor=8.0 * s.factor)
-        return new._replace(restarted=True, blind=blind)
+        return new._replace(restarted=True, watch=Watch(blind=blind))
 
     def _remembered(self, s: State, step: Array, change: Array) -> State:
         if not step.any():
@@ -166,7 +165,7 @@ class ProximalLBFGS:
 
     def _model(self, problem: Composite, s: State) -> tuple[float, Memory | None]:
         """σ and the memory, with the curvature of today's Lagrangian."""
-        return model_of(s.S, s.Y - problem.space.normal(s.S, s.at.L), s.sigma, self.caution)
+        return model_of(s.S, s.Y - problem.space.normal(s.S, s.point.L), s.sigma, self.caution)
 
 
 def start(
@@ -182,7 +181,7 @@ def start(
 
 
 def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, Memory | None]:
-    """σ and the compact BFGS matrix of pairs, oldest first; pairs without curvature are left out."""
+    """σ and the compact BFGS matrix of pairs, oldest first; those without curvature left out."""
     if not len(S):
         return sigma, None
     SS, SY = S @ S.T, S @ Y.T

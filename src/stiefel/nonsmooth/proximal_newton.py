@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer
-from stiefel.solvers.problem import Local
-from stiefel.solvers.result import Status
+from stiefel.types import Gradient, Status
 
 from .composite import Composite, Point
 from .pattern import Tangents, same
@@ -41,15 +41,14 @@ SLOPE = 1e-4
 
 class State(NamedTuple):
     x: Array
-    local: Local
+    at: Gradient
     inner: Inner  # of the quasi-Newton steps, at the same point
     left: int  # quasi-Newton steps to take before Newton's
     steady: int = 0  # steps for which the zeros have held
     gamma: float = 0.0
     k: int = 0  # Newton steps since the last other one
     restarted: bool = False
-    noise: float = 0.0
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
 
 
@@ -89,37 +88,44 @@ class ProximalNewton:
 
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
-        return State(inner.x, inner.local, inner, self.patience, gamma=inner.gamma)
+        return State(inner.x, inner.at, inner, self.patience, gamma=inner.gamma)
 
     def step(self, problem: Composite, s: State) -> State:
         if s.left > 0 and s.steady < STEADY:
             return self._quasi_step(problem, s, s.left - 1)
         base = self._identified(problem, s.inner)
-        new = None if base is None else self._newton(problem, base, s.inner.at)
+        new = None if base is None else self._newton(problem, base, s.inner.point)
         if new is None:
             return self._quasi_step(problem, s, STEADY)
         inner = _moved(problem, self._quasi, s.inner, new)
-        blind = s.inner.at.total - new.total <= 2.0 * problem.noise(new.total)
+        blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.total)
         held = s.steady + 1 if _holds(problem, new) else 0
         return State(
-            inner.x, inner.local, inner, s.left, max(held, STEADY), 1.0, s.k + 1, blind=blind
+            inner.x,
+            inner.at,
+            inner,
+            s.left,
+            max(held, STEADY),
+            1.0,
+            s.k + 1,
+            watch=Watch(blind=blind),
         )
 
     def _quasi_step(self, problem: Composite, s: State, left: int) -> State:
         inner = self._quasi.step(problem, s.inner)
-        old, new = s.inner.at, inner.at
+        old, new = s.inner.point, inner.point
         held = not inner.restarted and same(problem.h.support(old.x), problem.h.support(new.x))
         held = held and _holds(problem, new)
         return State(
             inner.x,
-            inner.local,
+            inner.at,
             inner,
             left,
             s.steady + 1 if held else 0,
             inner.gamma,
             0,
             inner.restarted,
-            blind=inner.blind,
+            watch=inner.watch,
             failure=inner.failure,
         )
 
@@ -128,7 +134,7 @@ class ProximalNewton:
 
         The step is as long as the steepest pair allows: one that F refuses costs an evaluation.
         """
-        at = inner.at
+        at = inner.point
         z = at.z
         if inner.steepest * at.t > 1.0:
             z = proximal_step(problem.h, at.x, at.g, 1.0 / inner.steepest, at.L).z
@@ -136,14 +142,14 @@ class ProximalNewton:
             return at
         x = problem.retract(z)
         value = problem.evaluate(x)
-        if not (value.finite and value.total <= at.total + 2.0 * problem.noise(at.total)):
+        if not (value.finite and value.total <= at.total + 2.0 * problem.noise.level(at.total)):
             return None
         return at._replace(x=x, f=value.f, h=value.h, g=value.g)
 
     def _newton(self, problem: Composite, base: Point, before: Point) -> Point | None:
         """The point after Newton's step from ``base``; ``before`` is where the step began."""
         d, slope = newton_direction(problem, base)
-        noise = 2.0 * problem.noise(base.total)
+        noise = 2.0 * problem.noise.level(base.total)
         s = 1.0
         for _ in range(HALVINGS):
             x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d))
@@ -163,9 +169,9 @@ def _holds(problem: Composite, at: Point) -> bool:
 
 def _moved(problem: Composite, quasi: ProximalLBFGS, inner: Inner, new: Point) -> Inner:
     """The quasi-Newton state at a new point, which has learned from the way there."""
-    X, local = problem.book(new)
-    learned = quasi._remembered(inner, new.x - inner.at.x, new.g - inner.at.g)
-    return learned._replace(x=X, local=local, at=new, factor=1.0, rejections=0, failure=None)
+    X, gradient = problem.book(new)
+    learned = quasi._remembered(inner, new.x - inner.point.x, new.g - inner.point.g)
+    return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
 
 
 def newton_direction(problem: Composite, at: Point) -> tuple[Array, float]:

@@ -1,7 +1,7 @@
 """Points as flat real vectors, and the normal space of XᴴX = I in them.
 
-All leaves of a point, real or complex, matrices or stacks, lie one after the other in one vector x of
-N real numbers; Λ, Hermitian k×k for every orthonormal matrix, in one vector of Q numbers.  Then
+All leaves of a point, real or complex, matrices or stacks, lie one after the other in one vector x
+of N real numbers; Λ, Hermitian k×k for every orthonormal matrix, in one vector of Q numbers.  Then
 
     normal(x, Λ) = XΛ,      gather(x, v) = herm(XᴴV)
 
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from stiefel.interop.arrays import kernels_for, to_numpy
+from stiefel.backends.arrays import kernels_for, to_numpy
 
 from .terms import Diagonal, Term
 
@@ -37,9 +37,7 @@ class Layout:
     def __init__(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any]) -> None:
         self.shapes, self.dtypes = tuple(shapes), tuple(dtypes)
         self._work = tuple(complex if np.dtype(d).kind == "c" else float for d in dtypes)
-        sizes = [
-            math.prod(s) * (2 if w is complex else 1) for s, w in zip(self.shapes, self._work)
-        ]
+        sizes = [math.prod(s) * (2 if w is complex else 1) for s, w in zip(self.shapes, self._work)]
         self._ends = np.cumsum([0, *sizes]).tolist()
         self.size = int(self._ends[-1])
         self._plain = len(self.shapes) == 1 and self._work == (float,)
@@ -353,16 +351,16 @@ def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
     """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
     real = all(np.dtype(d).kind != "c" for d in space.points.dtypes)
     if isinstance(D, Diagonal) and real:
-        return [
-            _masked_blocks(X, W) for X, W in zip(space.matrices(x), space.matrices(D.weights))
-        ]
+        return [_masked_blocks(X, W) for X, W in zip(space.matrices(x), space.matrices(D.weights))]
     blocks = []
     for i, dtype in enumerate(space.duals.dtypes):
         is_complex = np.dtype(dtype).kind == "c"
         b, k, _ = space.duals.shapes[i]
         E = hermitian_basis(k, is_complex)
-        parts = [np.zeros((len(E), *s), dtype=complex if np.dtype(d).kind == "c" else float)
-                 for s, d in zip(space.duals.shapes, space.duals.dtypes)]
+        parts = [
+            np.zeros((len(E), *s), dtype=complex if np.dtype(d).kind == "c" else float)
+            for s, d in zip(space.duals.shapes, space.duals.dtypes)
+        ]
         basis = (E.view(complex) if is_complex else E).reshape(len(E), 1, k, k)
         parts[i] = np.broadcast_to(basis, (len(E), b, k, k))
         L = space.duals.join(parts)

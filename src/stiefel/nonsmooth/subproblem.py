@@ -7,12 +7,14 @@ With b = K UᵀV and the multiplier Λ of the constraint,
     Z(b, Λ) = prox_th(X − t(G − XΛ) − Ub)
     E₁ = K⁻¹b − UᵀV = 0,      E₂ = herm(XᴴV) = 0
 
-is solved by a semismooth Newton method in (b, Λ): no iteration over n×k.  With D = prox' the Jacobian
+is solved by a semismooth Newton method in (b, Λ): no iteration over n×k.  With D = prox' the
+Jacobian
 is [K⁻¹ + UᵀDU, −UᵀDN; −NᵀDU, NᵀDN + δ], N = `normal`, in the unknowns (b, tΛ), all without units.
 Small k: Λ is eliminated by a factorisation.  Large k: b is eliminated, and what is left for Λ,
 Nᵀ(D − DU(K⁻¹ + UᵀDU)⁻¹UᵀD)N, is positive semidefinite: conjugate gradients.
 
-Between kinks Z may not depend on some entries of Λ, and there the residual says nothing about how far
+Between kinks Z may not depend on some entries of Λ, and there the residual says nothing about how
+far
 to go.  Without a memory the dual function is concave and E₂ is its gradient: where damping does not
 make the residual fall, the zero of ⟨E₂, dΛ⟩ along the direction is found by bisection.  With a
 memory there is no such function, and a step that is not solved is left to the caller.

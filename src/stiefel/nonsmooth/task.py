@@ -1,4 +1,4 @@
-"""What `minimize` asks of this package: the method, the problem with its term, the result's fields."""
+"""What `minimize` asks for: the method, the problem with its term, the fields of the result."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.interop.arrays import describe
-from stiefel.interop.functions import EvaluationLimit
-from stiefel.interop.trees import Tree
+from stiefel.backends.arrays import describe
+from stiefel.function.counted import EvaluationLimit
+from stiefel.function.trees import Tree
+from stiefel.runs.result import Result, Status
 from stiefel.solvers.problem import Problem
-from stiefel.solvers.result import Result, Status
 
 from . import PROXIMAL_METHODS
 from .composite import Composite, Point

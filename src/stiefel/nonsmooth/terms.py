@@ -101,8 +101,8 @@ class Norms:
             fits = False
         if not fits:
             raise ValueError(
-                f"{type(self).__name__}(mu) has weights of shape {np.shape(self.mu)}, and {name} has "
-                f"shape {tuple(X.shape)}; expected a number or weights that fit {name}"
+                f"{type(self).__name__}(mu) has weights of shape {np.shape(self.mu)}, and {name} "
+                f"has shape {tuple(X.shape)}; expected a number or weights that fit {name}"
             )
 
     def _sizes(self, X: Array) -> Array:

@@ -11,10 +11,10 @@ import numpy as np
 import scipy.linalg
 
 from stiefel import Grassmann
+from stiefel.types import Array
 
 from .layout import Block, Layout
 
-Array = Any
 Orbitals = tuple[Array, ...]  # one n×n_occ matrix for each block with electrons
 
 GAP_SHIFT = 0.1  # Ha, added to every ε_a − ε_i

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = Any
+from stiefel.types import Array
 
 UNRESTRICTED = {"UHF", "KUHF"}
 GENERALISED = {"GHF", "KGHF"}

@@ -15,7 +15,6 @@ import stiefel
 from .energy import Energy
 from .start import kicked, mixed, start
 
-Array = Any
 CHECKPOINT = ("e_tot", "mo_energy", "mo_coeff", "mo_occ")
 
 

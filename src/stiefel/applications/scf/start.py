@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from stiefel.types import Array
+
 from .canonical import canonical, canonical_levels, probe
 from .energy import Energy, FockBuilder
 from .layout import layout_of
 
-Array = Any
 Orbitals = tuple[Array, ...]
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from .problems import Problem
+from stiefel.types import Array
 
-Array = Any
+from .problems import Problem
 
 FEASIBLE = 1e-10  # a larger ‖XᵀX − I‖_F: the norm is measured again at the nearest point
 NORM_TOLERANCE = 1.01  # rounding of the norm itself, at 1e-10 of a gradient

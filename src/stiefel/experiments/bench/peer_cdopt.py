@@ -10,10 +10,10 @@ from typing import Any
 import cdopt
 import numpy as np
 
+from stiefel.types import Array
+
 from .meter import Meter
 from .peer_scipy import LBFGS, restarted
-
-Array = Any
 
 
 def _solve(method: str, options: dict[str, Any], meter: Meter, X0: Array) -> Array:

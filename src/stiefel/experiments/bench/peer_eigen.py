@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 
-from .meter import Meter
+from stiefel.types import Array
 
-Array = Any
+from .meter import Meter
 
 
 def _problem(meter: Meter) -> tuple[Any, Array, float]:

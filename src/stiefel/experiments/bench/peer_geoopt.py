@@ -15,10 +15,9 @@ import geoopt
 import torch
 
 import stiefel
+from stiefel.types import Array
 
 from .meter import Meter
-
-Array = Any
 
 
 def _parameter(X0: Array) -> Any:

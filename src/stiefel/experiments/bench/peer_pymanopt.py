@@ -12,9 +12,9 @@ import pymanopt
 from pymanopt.manifolds import Stiefel
 from pymanopt.optimizers import ConjugateGradient, SteepestDescent, TrustRegions
 
-from .meter import Meter
+from stiefel.types import Array
 
-Array = Any
+from .meter import Meter
 
 _FOREVER = {
     "max_time": math.inf,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from .meter import Meter
+from stiefel.types import Array
 
-Array = Any
+from .meter import Meter
 
 # Zero switches the tests off, except that a step without any change of f ends a run.
 LBFGS = {"maxiter": 10**9, "maxfun": 10**9, "ftol": 0.0, "gtol": 0.0}

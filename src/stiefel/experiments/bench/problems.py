@@ -19,8 +19,8 @@ from stiefel.objectives import (
     Rayleigh,
     RotationSynchronization,
 )
+from stiefel.types import Array
 
-Array = Any
 INSTANCE_SEED = 2026
 START_SEED = 4711
 

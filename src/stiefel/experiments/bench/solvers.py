@@ -6,15 +6,14 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import stiefel
 from stiefel.solvers import METHODS
+from stiefel.types import Array
 
 from .meter import Meter
 from .problems import Problem
 
-Array = Any
 Solve = Callable[[Meter, Array], Array]  # ends at the returned point, or by the meter's Stop
 
 OURS = "stiefel"
