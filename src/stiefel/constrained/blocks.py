@@ -106,7 +106,7 @@ def _linear(given: LinearConstraint, name: str, X: Array) -> Block:
             "entry of X in C order"
         )
 
-    def pull(X, y):
+    def pull(X: Array, y: Array) -> Array:
         return np.asarray(A.T @ y).reshape(X.shape)
 
     return _checked(Block(name, lambda X: np.asarray(A @ X.ravel()), pull, given.lb, given.ub), X)
@@ -149,7 +149,7 @@ def _bounds(bounds: Any, X: Array) -> Block:
         )
     low, high = (_fitted(b, X, default) for b, default in ((lower, -math.inf), (upper, math.inf)))
 
-    def pull(X, y):
+    def pull(X: Array, y: Array) -> Array:
         return y.reshape(X.shape)
 
     return _checked(Block("bounds", lambda X: X.ravel(), pull, low, high), X)
@@ -175,7 +175,7 @@ def _composed(term: Any, X: Array) -> Block:
     weights = np.broadcast_to(np.asarray(term.mu, dtype=float), shape).ravel()
     adjoint = A.T if not hasattr(A, "rmatmat") or hasattr(A, "toarray") else A.H
 
-    def pull(X, y):
+    def pull(X: Array, y: Array) -> Array:
         return np.asarray(adjoint @ y.reshape(shape))
 
     return Block("L1", lambda X: np.asarray(A @ X).ravel(), pull, weights=weights)
