@@ -69,10 +69,12 @@ def separated(space: Space, x: Array, mask: Array, weak: bool = False) -> Array:
     """The mask without the smaller entries of rows by which two columns cannot be orthogonal."""
     changed = None
     for leaf, X, S in zip(_places(space), space.matrices(x), space.matrices(mask)):
-        size, free = np.abs(X), (np.abs(S) > 0).astype(float)
+        size, free = np.abs(X), np.minimum(np.abs(S), 1.0)
         shared = free.swapaxes(-1, -2) @ free
+        lost = (np.abs(shared - 1.0) < 0.5) & ~np.eye(size.shape[-1], dtype=bool)
+        if not weak and not lost.any():
+            continue
         product = np.abs(X.conj().swapaxes(-1, -2) @ X)
-        lost = np.abs(shared - 1.0) < 0.5
         if weak:
             reach = 0.5 * (size**2).swapaxes(-1, -2) @ free
             lost |= product > WEAK * (reach + reach.swapaxes(-1, -2))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -83,6 +83,7 @@ class Space:
     duals: Layout
     likes: tuple[Linear, ...]  # a NumPy array as one like the user's
     is_tree: bool
+    _held: tuple[Array, list[Array]] | None = field(default=None, repr=False)
 
     def flat(self, X: Array) -> Array:
         """A point or gradient in the solvers' form as a vector of its own."""
@@ -114,6 +115,17 @@ class Space:
         """The orthonormal leaves of v as stacks (..., b, n, k)."""
         parts = zip(self.points.split(v), self.leaves)
         return [p.reshape(*v.shape[:-1], *leaf.stack) for p, leaf in parts if leaf.orthonormal]
+
+    def products(self, x: Array) -> list[Array]:
+        """X_a X_b, entry by entry, of every two columns a ≥ b; those of the last x are held."""
+        if self._held is None or self._held[0] is not x:
+            each = []
+            for X in self.matrices(x):
+                rows, cols = _lower(X.shape[-1])
+                T = np.ascontiguousarray(X.swapaxes(-1, -2))
+                each.append((T[:, rows] * T[:, cols]).swapaxes(-1, -2))
+            object.__setattr__(self, "_held", (x, each))
+        return self._held[1]  # type: ignore[index]
 
     def normal(self, x: Array, L: Array) -> Array:
         """XΛ; zero on free leaves.  x and Λ may carry axes in front."""
@@ -329,9 +341,13 @@ def _solver(block: Array, pseudo: bool) -> Linear:
         inverse = np.linalg.pinv(block, SINGULAR, True) if pseudo else np.linalg.inv(block)
         return lambda c: inverse @ c
     block = block[0]
-    dead = np.diagonal(block) <= SINGULAR * np.diagonal(block).max()
-    if pseudo and dead.any():  # columns without a common row; then all of the row is zero
-        block = block + np.diag(np.where(dead, 1.0, 0.0))
+    dead = None
+    if pseudo:
+        own = block.diagonal()
+        dead = np.flatnonzero(own <= SINGULAR * own.max())
+        if dead.size:  # columns without a common row; then all of the row is zero
+            block = block.copy()
+            block[dead, dead] += 1.0
     factor, failed = scipy.linalg.lapack.dpotrf(block, lower=1)
     diagonal = np.diagonal(factor)
     if failed or diagonal.min() ** 2 <= SINGULAR * diagonal.max() ** 2:
@@ -340,7 +356,7 @@ def _solver(block: Array, pseudo: bool) -> Linear:
 
     def solve(c: Array) -> Array:
         found = scipy.linalg.lapack.dpotrs(factor, c.reshape(len(factor), -1), lower=1)[0]
-        if pseudo:
+        if dead is not None and dead.size:
             found[dead] = 0.0
         return found.reshape(c.shape)
 
@@ -351,7 +367,8 @@ def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
     """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
     real = all(np.dtype(d).kind != "c" for d in space.points.dtypes)
     if isinstance(D, Diagonal) and real:
-        return [_masked_blocks(X, W) for X, W in zip(space.matrices(x), space.matrices(D.weights))]
+        masks = space.matrices(D.weights)
+        return [_masked_blocks(P, W) for P, W in zip(space.products(x), masks)]
     blocks = []
     for i, dtype in enumerate(space.duals.dtypes):
         is_complex = np.dtype(dtype).kind == "c"
@@ -371,15 +388,14 @@ def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
     return blocks
 
 
-def _masked_blocks(X: Array, W: Array) -> Array:
+def _masked_blocks(P: Array, W: Array) -> Array:
     """With D a diagonal, column j of XᵀD(XΛ) is (Xᵀ diag(w_j) X) Λ_j: k Gram matrices; nk³.
 
-    ⟨E_p, XᵀD(XE_q)⟩ is a sum of few entries of them: one product with a fixed k³ × q² matrix.
+    ``P`` has the products of two columns of X.  ⟨E_p, XᵀD(XE_q)⟩ is a sum of few entries of the
+    Gram matrices: one product with a fixed k³ × q² matrix.
     """
-    k = X.shape[-1]
-    rows, cols = _lower(k)
-    grams = W.swapaxes(-1, -2) @ (X[..., rows] * X[..., cols])  # (b, j, pairs)
-    q = len(rows)
+    k, q = W.shape[-1], P.shape[-1]
+    grams = W.swapaxes(-1, -2) @ P  # (b, j, pairs)
     return (grams.reshape(-1, k * q) @ _assembly(k)).reshape(-1, q, q)
 
 
