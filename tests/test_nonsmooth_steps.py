@@ -227,6 +227,8 @@ def test_restoration_tells_what_cannot_be():
     there = restore(h.space, X.ravel(), h.support(X.ravel()), 1e-14)
     assert np.count_nonzero(there) == 3
     np.testing.assert_allclose(there.reshape(3, 2).T @ there.reshape(3, 2), np.eye(2), atol=1e-14)
+    unequal = np.array([[0.6, 1e-4], [0.8, 0.0], [0.0, 1.0]]).ravel()
+    assert np.count_nonzero(restore(h.space, unequal, h.support(unequal), 1e-14)) == 3
     full = np.full((2, 3), 0.5)  # three columns in two rows: there is no such point
     h = Sum(space_of(stiefel.Stiefel(), full.T), (stiefel.L1(1.0),))
     lone = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]).ravel() * 0.7
