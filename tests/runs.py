@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from stiefel.arguments import place
 from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
-from stiefel.task import place
 
 
 def problem_of(fun, X0, manifold, jac=None):

@@ -8,7 +8,7 @@ import pytest
 from stiefel.applications.compressed_modes import closed_form, compressed_modes
 
 
-@pytest.mark.parametrize("seed", [22, 23])
+@pytest.mark.parametrize("seed", [11, 23])
 def test_the_last_stage_is_the_problem_itself(seed):
     modes = compressed_modes((1000,), (100.0,), 10, 5.0, seed=seed)
     last = modes.results[-1]

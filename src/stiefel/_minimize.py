@@ -1,44 +1,17 @@
-"""The SciPy-shaped call: arguments → problem, solver, stopping rules → result."""
+"""The SciPy-shaped call; `Task` reads its arguments."""
 
 from __future__ import annotations
 
-import inspect
-import math
 import os
 from collections.abc import Callable
 from typing import Any
 
-from stiefel.backends.arrays import describe, own_copy
-from stiefel.backends.ranks import Ranks
-from stiefel.backends.threads import threads_for
-from stiefel.function.trees import Tree
-from stiefel.geometry.feasibility import feasible, is_feasible
-from stiefel.geometry.grassmann import check_invariant_gradient
-from stiefel.geometry.rotations import determinants
-from stiefel.runs.checkpoint import open_checkpoint, owned
-from stiefel.runs.driver import Run
-from stiefel.runs.ledger import Ledger, Snapshot
-from stiefel.runs.progress import ProgressLine
-from stiefel.runs.rank_checkpoint import open_rank_checkpoint
+from stiefel.runs.ledger import Snapshot
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
-from stiefel.solvers.noise import Model
-from stiefel.solvers.problem import Problem
 
-from .agreement import agree, check_value, guarded, join, shared_callback, together
-from .constrained import minimize_constrained
-from .nonsmooth import task as proximal
-from .nonsmooth.composite import Composite
-from .task import (
-    Leaves,
-    bind,
-    leaves_of,
-    objective_of,
-    preconditioner_of,
-    rule_of,
-    solver_of,
-    suggest,
-)
+from .constrained import is_constrained, minimize_constrained
+from .task import Task
 
 
 def minimize(
@@ -97,8 +70,13 @@ def minimize(
         "proximal-gradient" and "accelerated-proximal"; the result has `smooth`, `nonsmooth`,
         `support` and `multiplier` besides, and its ``gradient_norm`` is the length of the
         proximal step divided by its t, χ.
+    constraints, bounds
+        Further constraints in SciPy's vocabulary (`NonlinearConstraint`, `LinearConstraint`, dicts
+        or a list of them), and bounds on the entries of X: a pair (lower, upper) or
+        `scipy.optimize.Bounds`.  They are met by an augmented Lagrangian around ``method``; the
+        result has `stationarity`, `constraint_violation`, `complementarity` and `multipliers`.
     options
-        Parameters of the named method, as a dict.
+        Parameters of the named method, as a dict; with constraints, of the augmented Lagrangian.
     hessp
         ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
         objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
@@ -139,149 +117,10 @@ def minimize(
     Result
         ``success`` is True only if the returned point itself meets the tolerance.
     """
-    composed = nonsmooth if getattr(nonsmooth, "of", None) is not None else None
-    if bounds is not None or composed is not None or not _is_empty(constraints):
-        if nonsmooth is not None and composed is None:
-            raise ValueError(
-                "nonsmooth= does not go with constraints= or bounds=, except as L1(mu, of=A)"
-            )
-        if precond is not None or comm is not None or checkpoint is not None or stop is not None:
-            raise ValueError(
-                "constraints= and bounds= do not go with precond=, comm=, checkpoint= or stop="
-            )
-        return minimize_constrained(
-            minimize,
-            fun,
-            x0,
-            jac=jac,
-            constraints=constraints,
-            bounds=bounds,
-            composed=composed,
-            manifold=manifold,
-            method=method,
-            options=options,
-            rtol=rtol,
-            gtol=gtol,
-            maxiter=maxiter,
-            maxfun=maxfun,
-            maxtime=maxtime,
-            callback=callback,
-        )
-    if nonsmooth is not None:
-        proximal.refuse(precond, comm)
-        has_hessian = hessp is not None or hasattr(fun, "hessp")
-        method, options = proximal.choose(method, options, has_hessian), None
-    ranks = join(comm)
-    with together(ranks):
-        if unknown:
-            raise TypeError(suggest("option", next(iter(unknown)), _parameter_names()))
-        check_value(value)
-        tree = Tree(x0)
-        solver = solver_of(method, options)
-        leaves = leaves_of(tree, x0, manifold)
-    if ranks is not None:
-        limits = {"rtol": rtol, "gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
-        choices = {"value": value, "maxtime": maxtime, "fnoise": fnoise, "stop": stop, "jac": jac}
-        functions = {"callback": callback, "precond": precond, "hessp": hessp}
-        choices |= {"checkpoint": None if checkpoint is None else str(checkpoint), "resume": resume}
-        choices |= {"checkpoint_interval": checkpoint_interval}
-        agree(ranks, leaves, {"method": solver} | limits | choices | functions)
-    geometry, X = bind(tree, leaves, ranks)
-    X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
-    restored = not is_feasible(geometry, X)
-    X = feasible(geometry, X) if restored else X
-    term = None if nonsmooth is None else proximal.read_term(nonsmooth, geometry, tree, X)
-    with together(ranks):
-        objective = objective_of(
-            fun, jac, tree, X, math.inf if maxfun is None else maxfun, hessp, ranks, value, leaves
-        )
-        rule = rule_of(geometry, X, rtol, gtol, ftol, maxiter, maxfun, maxtime, stop)
-        preconditioner = guarded(ranks, preconditioner_of(precond, objective), objective)
-        _check(callback, fnoise)
-    known = {"precond": precond, "hessp": hessp, "fnoise": fnoise, "nonsmooth": term and term.terms}
-    place_and_time = checkpoint, checkpoint_interval, resume, solver
-    saver = _saver(*place_and_time, geometry, X, leaves, comm, ranks, known)
-    threads = threads_for(X)
-    objective.wrap(threads.freely)
-    with owned(saver), threads, threads:  # twice: see `Threads`
-        saved = saver.load(geometry) if saver is not None and saver.exists() else None
-        objective.calibrate(X)
-        check_invariant_gradient(geometry, X, objective.first_gradient)
-        problem = Problem(
-            geometry,
-            objective,
-            preconditioner and threads.freely(preconditioner),
-            objective.hessian_product,
-            Model(
-                geometry.eps(X),
-                None if fnoise is None else fnoise * objective.scale,
-                objective.initial_magnitude,
-            ),
-        )
-        if term is not None:
-            problem = proximal.with_term(problem, term, solver)
-        line = ProgressLine(rule) if progress and (ranks is None or ranks.rank == 0) else None
-        stop_flag = shared_callback(ranks, callback and threads.freely(callback))
-        ledger = Ledger(problem, objective, ranks, restorations=int(restored))
-        run = Run(ledger, solver, rule, stop_flag, line, saver)
-        if saver is not None and saved is not None:
-            saver.recognise(saved, problem.gradient(X), objective.scale, fnoise or 0.0)
-            if precond is not None:
-                objective.hold_aux(saved.state.x)
-            nhev = int(saved.history.as_array()["nhev"][-1])
-            objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
-            result = run.resume(saved)
-        else:
-            box, X = [X], None
-            result = run.start(box)
-        if isinstance(problem, Composite):
-            result = proximal.report(problem, result)
-    if line is not None:
-        line.close(result.message)
-    if ranks is None:
-        result.determinant = determinants(tree, result.x)
-    else:
-        result.determinant, result.communication = None, ranks.communication
-    return result
-
-
-def _is_empty(constraints: Any) -> bool:
-    return constraints is None or (isinstance(constraints, (list, tuple)) and not constraints)
-
-
-def _check(callback: Any, fnoise: float | None) -> None:
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback is {describe(callback)}; expected a function of the snapshot")
-    if fnoise is not None and not fnoise >= 0:
-        raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
-
-
-def _saver(
-    checkpoint: Any,
-    interval: float,
-    resume: bool,
-    solver: Any,
-    geometry: Any,
-    X: Any,
-    leaves: Leaves,
-    comm: Any,
-    ranks: Ranks | None,
-    known: dict[str, Any],
-) -> Any:
-    """Where the run is saved: one file, or one a rank; None without a checkpoint."""
-    if checkpoint is None:
-        if resume:
-            raise ValueError("resume=True needs the path of a checkpoint: pass checkpoint=")
-        return None
-    if comm is None:
-        return open_checkpoint(checkpoint, interval, resume, solver, geometry, X, **known)
-    parts = tuple(leaves.values())
-    ranks = ranks or Ranks(comm)
-    return open_rank_checkpoint(ranks, parts, checkpoint, interval, resume, solver, X, **known)
-
-
-def _parameter_names() -> list[str]:
-    return [n for n in inspect.signature(minimize).parameters if n != "unknown"]
+    arguments = locals()
+    if is_constrained(arguments):
+        return minimize_constrained(minimize, arguments)
+    return Task(**arguments).run()
 
 
 __all__ = ["minimize"]

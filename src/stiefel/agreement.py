@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from stiefel.backends.arrays import describe, is_true, library
 from stiefel.backends.rank_kernels import _to_numpy
-from stiefel.backends.ranks import Ranks
+from stiefel.backends.ranks import ALONE, Alone, Ranks
+from stiefel.function.counted import CountedObjective
 
 
 def check_value(value: str) -> None:
@@ -21,32 +21,29 @@ def check_value(value: str) -> None:
         )
 
 
-def join(comm: Any) -> Ranks | None:
-    """The ranks of ``comm``; None where there is only one, which is the serial program.
+def join(comm: Any) -> Alone | Ranks:
+    """The ranks of ``comm``; `ALONE` where there is only one, which is the serial program.
 
     Whatever else is wrong with the arguments must be said after it: the other ranks are waiting.
     """
     if comm is None:
-        return None
+        return ALONE
     if not (hasattr(comm, "Allreduce") and hasattr(comm, "Get_size")):
         raise TypeError(
             f"comm is {describe(comm)}; expected an mpi4py communicator such as MPI.COMM_WORLD"
         )
-    return Ranks(comm) if comm.Get_size() > 1 else None
-
-
-def together(ranks: Ranks | None) -> AbstractContextManager[None]:
-    """Local work that fails on every rank if it fails on one."""
-    return nullcontext() if ranks is None else ranks.together()
+    return Ranks(comm) if comm.Get_size() > 1 else ALONE
 
 
 def agree(
-    ranks: Ranks, leaves: Mapping[str, tuple[Any, Any, bool]], options: Mapping[str, Any]
+    ranks: Alone | Ranks, leaves: Mapping[str, tuple[Any, Any, bool]], options: Mapping[str, Any]
 ) -> None:
     """Refuse, on every rank, starts that do not fit together.
 
     ``leaves`` maps names to (array, manifold, rows on ranks).
     """
+    if ranks is ALONE:
+        return
     facts: dict[str, str] = {}
     for name, (leaf, manifold, distributed) in leaves.items():
         facts[f"the number of axes of {name}"] = str(len(leaf.shape))
@@ -75,11 +72,11 @@ def _stable(option: Any) -> str:
 
 
 def shared_callback(
-    ranks: Ranks | None, callback: Callable[[Any], Any] | None
+    ranks: Alone | Ranks, callback: Callable[[Any], Any] | None
 ) -> Callable[[Any], bool] | None:
     """A callback that stops all ranks if it returns True on one; one more message a call."""
-    if ranks is None or callback is None:
-        return callback
+    if callback is None:
+        return None
 
     def call(snapshot: Any) -> bool:
         return ranks.total(ranks.guard(lambda: is_true(callback(snapshot)), bool)) > 0
@@ -88,15 +85,15 @@ def shared_callback(
 
 
 def guarded(
-    ranks: Ranks | None, function: Callable[..., Any] | None, objective: Any
+    ranks: Alone | Ranks, function: Callable[..., Any] | None, objective: CountedObjective
 ) -> Callable[..., Any] | None:
     """A local function (X, V, …) -> like V whose error travels with the next message.
 
     Of leaves that every rank holds in full rank 0's answer is taken: one ulp between two ranks
     would lead them to two different ends.
     """
-    if ranks is None or function is None:
-        return function
+    if function is None:
+        return None
 
     def call(X: Any, V: Any, *others: Any) -> Any:
         return objective.common(ranks.guard(lambda: function(X, V, *others), lambda: V))

@@ -14,8 +14,8 @@ from stiefel.function.trees import Tree
 from stiefel.geometry.checks import gaussian
 from stiefel.types import Array
 
+from .arguments import place
 from .geometry import Grassmann, Stiefel
-from .task import place
 
 DIRECTIONS = 3
 LEAST_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient

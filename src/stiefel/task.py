@@ -1,213 +1,221 @@
-"""The arguments of `minimize`, read: where a point lives, which solver, when to stop.
-
-Errors name what was given, what was expected and what to do.
-"""
+"""One call of `minimize`, from its arguments to its result."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import math
-import numbers
-import warnings
+import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from stiefel.backends.arrays import describe
-from stiefel.backends.ranks import Ranks
+from stiefel.backends.arrays import describe, own_copy
+from stiefel.backends.ranks import Alone, Ranks
+from stiefel.backends.threads import Threads, threads_for
 from stiefel.function.counted import CountedObjective
-from stiefel.function.on_ranks import RankObjective
 from stiefel.function.trees import Tree
-from stiefel.geometry.checks import check_array
-from stiefel.geometry.layout import layout
-from stiefel.geometry.rotations import determinant_signs
-from stiefel.runs.stopping import (
-    AbsoluteGradient,
-    MaxEvaluations,
-    MaxIterations,
-    MaxSeconds,
-    RelativeGradient,
-    Rule,
-    SmallDecrease,
+from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.geometry.grassmann import check_invariant_gradient
+from stiefel.geometry.rotations import determinants
+from stiefel.nonsmooth import task as proximal
+from stiefel.nonsmooth.space import Sum
+from stiefel.runs.checkpoint import Checkpoint, Saved, open_checkpoint, owned
+from stiefel.runs.driver import Run, Solver
+from stiefel.runs.ledger import Ledger, Snapshot
+from stiefel.runs.progress import ProgressLine
+from stiefel.runs.rank_checkpoint import open_rank_checkpoint
+from stiefel.runs.result import Result
+from stiefel.runs.stopping import Rule
+from stiefel.solvers.noise import Model
+from stiefel.solvers.problem import Problem
+from stiefel.types import Point
+
+from .agreement import agree, check_value, guarded, join, shared_callback
+from .arguments import (
+    Leaves,
+    bind,
+    leaves_of,
+    objective_of,
+    preconditioner_of,
+    rule_of,
+    solver_of,
+    suggest,
 )
-from stiefel.types import Array
-
-from .geometry import Product, Stiefel
-from .solvers import METHODS
-
-Leaves = dict[str, tuple[Any, Any, bool]]  # name ↦ (array, manifold, rows on the ranks)
-
-DEFAULT_RTOL = 1e-6
-SINGLE_PRECISION_RTOL = 1e-4
 
 
-def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
-    """The bound geometry and the start in the solvers' form: an array or a tuple of leaves."""
-    return bind(tree, leaves_of(tree, x0, manifold), None)
+@dataclass
+class Task:
+    """The arguments of `minimize`, and what is made of them in the order of the methods."""
 
+    fun: Any
+    x0: Any
+    jac: Any
+    manifold: Any
+    method: Any
+    nonsmooth: Any
+    constraints: Any
+    bounds: Any
+    options: dict[str, Any] | None
+    hessp: Callable[[Any, Any], Any] | None
+    precond: Callable[..., Any] | None
+    rtol: float | None
+    gtol: float
+    ftol: float
+    maxiter: int
+    maxfun: int | None
+    maxtime: float | None
+    stop: Rule | None
+    fnoise: float | None
+    callback: Callable[[Snapshot], Any] | None
+    progress: bool
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_interval: float
+    resume: bool
+    comm: Any
+    value: str
+    unknown: dict[str, Any]
 
-def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
-    """The arrays of x0 with their manifolds, as far as one rank can tell."""
-    manifold = Stiefel() if manifold is None else manifold
-    leaves = tree.flatten(x0)
-    if not leaves:
-        raise ValueError("x0 has no arrays")
-    if isinstance(manifold, (dict, list, tuple)):
-        factors = tree.flatten(manifold, "manifold")
-    else:
-        factors = (manifold,) * len(leaves)
-    result = {}
-    for given, leaf, path in zip(factors, leaves, tree.paths, strict=True):
-        factor, distributed = layout(given)
-        if not hasattr(factor, "check_point") or isinstance(factor, type):
-            raise TypeError(
-                f"manifold is {describe(factor)}; expected an instance such as stiefel.Stiefel()"
-            )
-        check_array(leaf, f"X0{path}", may_be_empty=True)
-        result[f"X0{path}"] = leaf, factor, distributed
-    return result
-
-
-def bind(tree: Tree, leaves: Leaves, ranks: Ranks | None) -> tuple[Any, Any]:
-    """The geometry of all leaves, bound to their array library, and the point itself."""
-    bound = []
-    for name, (leaf, factor, distributed) in leaves.items():
-        if ranks is not None and distributed:
-            factor = factor.bind(leaf, ranks)
-            factor.check_point(leaf, name)
+    def run(self) -> Result:
+        """Read, place, prepare, solve."""
+        self._read()
+        self._place()
+        self._prepare()
+        with owned(self.saver), self.threads, self.threads:  # twice: see `Threads`
+            result = self._solve()
+        if self.line is not None:
+            self.line.close(result.message)
+        result.determinant = None
+        if isinstance(self.ranks, Ranks):
+            result.communication = self.ranks.communication
         else:
-            factor.check_point(leaf, name)
-            _warn_if_orthogonal_group(factor, leaf, name)
-            factor = factor.bind(leaf)
-        bound.append(factor)
-    points = tuple(leaf for leaf, _, _ in leaves.values())
-    return (bound[0], points[0]) if tree.is_leaf else (Product(tuple(bound)), points)
+            result.determinant = determinants(self.tree, result.x)
+        return result
 
+    # -- what the arguments say, as far as one rank can tell -------------------------------
 
-def objective_of(
-    fun: Any,
-    jac: Any,
-    tree: Tree,
-    X: Any,
-    limit: float,
-    hessp: Any,
-    ranks: Ranks | None,
-    value: str,
-    leaves: Leaves,
-) -> CountedObjective:
-    """The user's function, counted; on several ranks its values are shares or totals."""
-    if ranks is None:
-        return CountedObjective(fun, jac, tree, X, limit, hessp)
-    copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
-    shares: dict[str, Any] = {"ranks": ranks, "value": value, "replicated": copies}
-    return RankObjective(fun, jac, tree, X, limit, hessp, **shares)
+    @cached_property
+    def ranks(self) -> Alone | Ranks:
+        return join(self.comm)
 
+    def _read(self) -> None:
+        self.tree: Tree
+        self.solver: Solver
+        self.leaves: Leaves
+        with self.ranks.together():
+            if self.unknown:
+                names = [name for name in self.__dataclass_fields__ if name != "unknown"]
+                raise TypeError(suggest("option", next(iter(self.unknown)), names))
+            check_value(self.value)
+            self.tree = Tree(self.x0)
+            self.solver = self._solver()
+            self.leaves = leaves_of(self.tree, self.x0, self.manifold)
+        agree(self.ranks, self.leaves, {"method": self.solver} | self._common())
 
-def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
-    if type(manifold) is not Stiefel or manifold.B is not None or X.shape[-1] != X.shape[-2]:
-        return
-    signs = determinant_signs(X)
-    if signs is not None and X.shape[-1] > 1:
-        warnings.warn(
-            f"{name} is square: orthogonal matrices have two components, of determinant +1 and −1, "
-            f"and a run stays in the one it starts in (here {signs}); "
-            "pass manifold=SpecialOrthogonal() if rotations are meant",
-            stacklevel=4,
-        )
+    def _solver(self) -> Solver:
+        if self.nonsmooth is None:
+            return solver_of(self.method, self.options)
+        proximal.refuse(self.precond, self.comm)
+        has_hessian = self.hessp is not None or hasattr(self.fun, "hessp")
+        return proximal.choose(self.method, self.options, has_hessian)
 
+    def _common(self) -> dict[str, Any]:
+        """The arguments on which all ranks must agree."""
+        apart = {"fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown"}
+        apart |= {"nonsmooth", "constraints", "bounds"}  # which do not go with comm
+        names = [name for name in self.__dataclass_fields__ if name not in apart]
+        place = None if self.checkpoint is None else str(self.checkpoint)
+        return {name: getattr(self, name) for name in names} | {"checkpoint": place}
 
-def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
-    """The solver of a name with its options, or the instance given."""
-    if not isinstance(method, str):
-        if not (hasattr(method, "init") and hasattr(method, "step")):
-            raise TypeError(
-                f"method is {describe(method)}; expected a name ({', '.join(METHODS)}) or a "
-                "solver such as stiefel.AcceleratedGradient()"
+    # -- where the point lives -------------------------------------------------------------
+
+    def _place(self) -> None:
+        geometry, X = bind(self.tree, self.leaves, self.ranks)
+        X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
+        self.geometry, self.restored = geometry, not is_feasible(geometry, X)
+        self.X: Point = feasible(geometry, X) if self.restored else X
+        self.term: Sum | None = None
+        if self.nonsmooth is not None:
+            self.term = proximal.read_term(self.nonsmooth, geometry, self.tree, self.X)
+
+    # -- what is minimised, how, and until when --------------------------------------------
+
+    def _prepare(self) -> None:
+        ranks, limit = self.ranks, math.inf if self.maxfun is None else self.maxfun
+        tolerances = self.rtol, self.gtol, self.ftol
+        limits = self.maxiter, self.maxfun, self.maxtime
+        with ranks.together():
+            self._check()
+            functions = self.fun, self.jac, self.tree, self.X, limit, self.hessp
+            self.objective: CountedObjective = objective_of(
+                *functions, ranks, self.value, self.leaves
             )
-        if options:
-            raise TypeError("options go with a method given by name; this one is an instance")
-        return method
-    if method not in METHODS:
-        raise ValueError(suggest("method", method, list(METHODS)))
-    solver = METHODS[method]
-    for name in options or {}:
-        names = [f.name for f in fields(solver)]
-        if name not in names:
-            raise ValueError(suggest(f"option of method {method!r}", name, names))
-    if not options:
-        return solver
-    return type(solver)(**{f.name: getattr(solver, f.name) for f in fields(solver)} | options)
+            self.rule = rule_of(self.geometry, self.X, *tolerances, *limits, self.stop)
+            local = preconditioner_of(self.precond, self.objective)
+        self.preconditioner = guarded(ranks, local, self.objective)
+        self.saver = self._saver()
+        self.threads: Threads = threads_for(self.X)
+        self.objective.wrap(self.threads.freely)
+        shown = self.progress and ranks.rank == 0
+        self.line = ProgressLine(self.rule) if shown else None
 
+    def _check(self) -> None:
+        callback, fnoise = self.callback, self.fnoise
+        if callback is not None and not callable(callback):
+            raise TypeError(
+                f"callback is {describe(callback)}; expected a function of the snapshot"
+            )
+        if fnoise is not None and not fnoise >= 0:
+            raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
 
-def rule_of(
-    geometry: Any,
-    X: Array,
-    rtol: float | None,
-    gtol: float,
-    ftol: float,
-    maxiter: int,
-    maxfun: int | None,
-    maxtime: float | None,
-    stop: Rule | None,
-) -> Rule:
-    """All limits and tolerances as one rule."""
-    if rtol is None:
-        rtol = DEFAULT_RTOL if geometry.eps(X) < 1e-10 else SINGLE_PRECISION_RTOL
-    for name, value in (("rtol", rtol), ("gtol", gtol), ("ftol", ftol)):
-        if not isinstance(value, numbers.Real):
-            raise TypeError(f"{name} is {describe(value)}; expected a number ≥ 0")
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} is {value!r}; expected a finite number ≥ 0")
-    if stop is not None and not isinstance(stop, Rule):
-        raise TypeError(
-            f"stop is {describe(stop)}; expected a rule such as "
-            "RelativeGradient(1e-8) | MaxSeconds(60)"
-        )
-    if not (rtol or gtol or ftol or stop):
-        raise ValueError("rtol, gtol and ftol are all zero; one of them must be positive")
-    rules: list[Rule] = []
-    rules += [RelativeGradient(rtol)] if rtol else []
-    rules += [AbsoluteGradient(gtol)] if gtol else []
-    rules += [SmallDecrease(ftol)] if ftol else []
-    rules += [stop] if stop is not None else []
-    rules += [MaxIterations(maxiter)]
-    rules += [MaxEvaluations(maxfun)] if maxfun is not None else []
-    rules += [MaxSeconds(maxtime)] if maxtime is not None else []
-    result = rules[0]
-    for rule in rules[1:]:
-        result = result | rule
-    return result
+    def _saver(self) -> Checkpoint | None:
+        """Where the run is saved: one file, or one a rank; None without a checkpoint."""
+        if self.checkpoint is None:
+            if self.resume:
+                raise ValueError("resume=True needs the path of a checkpoint: pass checkpoint=")
+            return None
+        place = self.checkpoint, self.checkpoint_interval, self.resume, self.solver
+        known: dict[str, Any] = {
+            "precond": self.precond,
+            "hessp": self.hessp,
+            "fnoise": self.fnoise,
+            "nonsmooth": self.term and self.term.terms,
+        }
+        if self.comm is None:
+            return open_checkpoint(*place, self.geometry, self.X, **known)
+        ranks = self.ranks if isinstance(self.ranks, Ranks) else Ranks(self.comm)
+        return open_rank_checkpoint(ranks, tuple(self.leaves.values()), *place, self.X, **known)
 
+    # -- the run ---------------------------------------------------------------------------
 
-def preconditioner_of(
-    precond: Callable[..., Any] | None, objective: CountedObjective
-) -> Callable[[Any, Any, Any], Any] | None:
-    """precond(X, G[, aux]) in the solvers' form, on the user's structure."""
-    if precond is None:
-        return None
-    if not callable(precond):
-        raise TypeError(f"precond is {describe(precond)}; expected a function of (X, G[, aux])")
-    with_aux = _takes_aux(precond)
+    def _solve(self) -> Result:
+        saver, X = self.saver, self.X
+        saved = saver.load(self.geometry) if saver is not None and saver.exists() else None
+        self.objective.calibrate(X)
+        check_invariant_gradient(self.geometry, X, self.objective.first_gradient)
+        problem, callback = self._problem(), self.callback and self.threads.freely(self.callback)
+        ledger = Ledger(problem, self.objective, self.ranks, restorations=int(self.restored))
+        callback = shared_callback(self.ranks, callback)
+        run = Run(ledger, self.solver, self.rule, callback, self.line, saver)
+        if saver is not None and saved is not None:
+            saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)
+            return proximal.report(problem, run.resume(self._rewound(saved)))
+        box, self.X = [X], None  # nobody holds on to the start
+        del X
+        return proximal.report(problem, run.start(box))
 
-    def apply(X: Any, G: Any, aux: Any) -> Any:
-        point, gradient = objective.user_point(X), objective.user_point(G)
-        W = precond(point, gradient, aux) if with_aux else precond(point, gradient)
-        return objective.solver_point(W, X, "the direction of precond")
+    def _problem(self) -> Problem:
+        objective, precond = self.objective, self.preconditioner
+        fnoise = None if self.fnoise is None else self.fnoise * objective.scale
+        model = Model(self.geometry.eps(self.X), fnoise, objective.initial_magnitude)
+        precond = precond and self.threads.freely(precond)
+        hessp = objective.hessian_product
+        problem = Problem(self.geometry, objective, precond, hessp, model)
+        return problem if self.term is None else proximal.with_term(problem, self.term, self.solver)
 
-    return apply
-
-
-def _takes_aux(precond: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(precond).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(positional) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-
-
-def suggest(kind: str, given: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-    return f"unknown {kind} {given!r}: {hint}"
+    def _rewound(self, saved: Saved) -> Saved:
+        """The counts of the run so far are those of the file."""
+        if self.precond is not None:
+            self.objective.hold_aux(saved.state.x)
+        nhev = int(saved.history.as_array()["nhev"][-1])
+        self.objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
+        return saved

@@ -17,6 +17,7 @@ from stiefel.types import Array
 from .base import Kernels
 from .numpy import NumpyKernels
 from .rank_kernels import over_ranks
+from .ranks import ALONE, Alone, Ranks
 
 
 def is_array(x: Any) -> bool:
@@ -46,10 +47,10 @@ def library(x: Array) -> str:
     return type(x).__module__.partition(".")[0]
 
 
-def kernels_for(x: Array, ranks: Any = None) -> Kernels:
+def kernels_for(x: Array, ranks: Alone | Ranks = ALONE) -> Kernels:
     """The kernels of the library that x belongs to, with sums over ``ranks`` if there are any."""
     kernels = _kernels(library(x))
-    return kernels if ranks is None else over_ranks(kernels, ranks)
+    return over_ranks(kernels, ranks) if isinstance(ranks, Ranks) else kernels
 
 
 @cache

@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -58,6 +58,35 @@ class Cargo:
             self._ranks.sum(())
         assert self.total is not None
         return self.total
+
+
+class Alone:
+    """One process: nobody to wait for, nothing to send."""
+
+    rank, size = 0, 1
+    communication: Communication | None = None
+    clock = staticmethod(time.perf_counter)
+
+    def total(self, share: float) -> float:
+        return share
+
+    def sum(self, parts: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        return list(parts)
+
+    def guard(self, function: Callable[[], Any], fallback: Callable[[], Any]) -> Any:
+        return function()
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def raised_everywhere(self, error: BaseException) -> bool:
+        return True
+
+    def compare(self, facts: dict[str, str]) -> None:
+        """There is nobody to disagree with."""
+
+
+ALONE = Alone()
 
 
 class Ranks:

@@ -125,26 +125,20 @@ def _pair(fun: Any, jac: Any) -> Callable[[Array], tuple[float, Array]]:
     return both
 
 
-def minimize_constrained(
-    solve: Callable[..., Result],
-    fun: Any,
-    x0: Array,
-    *,
-    jac: Any,
-    constraints: Any,
-    bounds: Any,
-    composed: Any,
-    manifold: Any,
-    method: Any,
-    options: dict[str, Any] | None,
-    rtol: float | None,
-    gtol: float,
-    maxiter: int,
-    maxfun: int | None,
-    maxtime: float | None,
-    callback: Any,
-) -> Result:
-    """The outer iteration; ``solve`` is `stiefel.minimize` for smooth functions."""
+REFUSED = ("precond", "comm", "checkpoint", "stop", "hessp")
+
+
+def is_constrained(arguments: dict[str, Any]) -> bool:
+    """Whether a call of `minimize` has constraints, bounds, or a term h(AX)."""
+    constraints, term = arguments["constraints"], arguments["nonsmooth"]
+    empty = constraints is None or (isinstance(constraints, (list, tuple)) and not len(constraints))
+    return not empty or arguments["bounds"] is not None or getattr(term, "of", None) is not None
+
+
+def minimize_constrained(solve: Callable[..., Result], arguments: dict[str, Any]) -> Result:
+    """The outer iteration; ``solve`` is `stiefel.minimize`, which was called with ``arguments``."""
+    _refuse(arguments)
+    x0, options, term = (arguments[name] for name in ("x0", "options", "nonsmooth"))
     if not isinstance(x0, np.ndarray) or x0.dtype.kind == "c":
         raise TypeError(
             f"constraints= and bounds= need a real NumPy array; x0 is {describe(x0)}: put several "
@@ -158,9 +152,25 @@ def minimize_constrained(
             )
     outer = AugmentedLagrangian(**(options or {}))
     X = np.array(x0, dtype=float)
-    L = Lagrangian(fun, jac, blocks_of(constraints, bounds, composed, X), X)
-    run = _Run(solve, L, outer, manifold, method, maxiter, maxfun, maxtime, callback)
-    return run(X, 1e-6 if rtol is None else rtol, gtol)
+    blocks = blocks_of(arguments["constraints"], arguments["bounds"], term, X)
+    L = Lagrangian(arguments["fun"], arguments["jac"], blocks, X)
+    names = ("manifold", "method", "maxiter", "maxfun", "maxtime", "callback")
+    run = _Run(solve, L, outer, *(arguments[name] for name in names))
+    rtol = arguments["rtol"]
+    return run(X, 1e-6 if rtol is None else rtol, arguments["gtol"])
+
+
+def _refuse(arguments: dict[str, Any]) -> None:
+    term = arguments["nonsmooth"]
+    if arguments["unknown"]:
+        raise TypeError(f"unknown option {next(iter(arguments['unknown']))!r}")
+    if term is not None and getattr(term, "of", None) is None:
+        raise ValueError(
+            "nonsmooth= does not go with constraints= or bounds=, except as L1(mu, of=A)"
+        )
+    for name in REFUSED:
+        if arguments[name] is not None:
+            raise ValueError(f"constraints=, bounds= and L1(mu, of=A) do not go with {name}=")
 
 
 @dataclass

@@ -152,6 +152,10 @@ class CountedObjective:
                 raise
             return nowhere
 
+    def common(self, W: Any) -> Any:
+        """W, of which several machines would have to agree on a part."""
+        return W
+
     @property
     def hessian_product(self) -> Callable[[Any, Any], Any] | None:
         """(X, V) ↦ ∇²f(X)[V], the Euclidean Hessian's product; None if nobody offers one."""

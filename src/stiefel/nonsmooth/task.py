@@ -107,11 +107,13 @@ def with_term(problem: Problem, term: Sum, solver: Any) -> Composite:
     return Composite(**given, h=scaled)
 
 
-def report(problem: Composite, result: Result) -> Result:
-    """The result with `smooth`, `nonsmooth`, `support` and `multiplier` at its point.
+def report(problem: Problem, result: Result) -> Result:
+    """The result, with `smooth`, `nonsmooth`, `support` and `multiplier` if there is a term.
 
     The multiplier is that of f + h − ⟨Λ, XᴴX − I⟩: ∇f + ζ = 2XΛ with a subgradient ζ of h.
     """
+    if not isinstance(problem, Composite):
+        return result
     space, objective = problem.space, problem.objective
     x = space.flat(_solver_form(result.x, problem))
     at = problem.recent(x)

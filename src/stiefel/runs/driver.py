@@ -76,7 +76,7 @@ class Run:
         try:
             result = run()
         except BaseException as error:
-            if self.ranks is None or self.ranks.raised_everywhere(error):
+            if self.ranks.raised_everywhere(error):
                 # On other ranks both would wait for ranks that are not coming.  Nothing that goes
                 # wrong here takes the place of the user's exception.
                 with suppress(Exception):

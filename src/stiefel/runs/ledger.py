@@ -6,11 +6,11 @@ The numbers here are the user's: a function that was scaled is unscaled again.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
 from stiefel.geometry.feasibility import feasible, is_feasible
 from stiefel.solvers.noise import Watch
@@ -79,7 +79,7 @@ class Ledger:
 
     problem: Problem
     objective: CountedObjective
-    ranks: Any = None  # of a run on several machines
+    ranks: Alone | Ranks = ALONE
     history: History = field(default_factory=History)
     nit: int = 0
     restarts: int = 0
@@ -94,7 +94,7 @@ class Ledger:
     reference_f: float = math.inf
 
     def __post_init__(self) -> None:
-        self._clock: Callable[[], float] = self.ranks.clock if self.ranks else time.perf_counter
+        self._clock: Callable[[], float] = self.ranks.clock
         self._started = self._clock()
 
     @property

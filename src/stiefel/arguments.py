@@ -1,0 +1,213 @@
+"""The arguments of `minimize`, read: where a point lives, which solver, when to stop.
+
+Errors name what was given, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import numbers
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from stiefel.backends.arrays import describe
+from stiefel.backends.ranks import ALONE, Alone, Ranks
+from stiefel.function.counted import CountedObjective
+from stiefel.function.on_ranks import RankObjective
+from stiefel.function.trees import Tree
+from stiefel.geometry.checks import check_array
+from stiefel.geometry.layout import layout
+from stiefel.geometry.rotations import determinant_signs
+from stiefel.runs.stopping import (
+    AbsoluteGradient,
+    MaxEvaluations,
+    MaxIterations,
+    MaxSeconds,
+    RelativeGradient,
+    Rule,
+    SmallDecrease,
+)
+from stiefel.types import Array
+
+from .geometry import Product, Stiefel
+from .solvers import METHODS
+
+Leaves = dict[str, tuple[Any, Any, bool]]  # name ↦ (array, manifold, rows on the ranks)
+
+DEFAULT_RTOL = 1e-6
+SINGLE_PRECISION_RTOL = 1e-4
+
+
+def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
+    """The bound geometry and the start in the solvers' form: an array or a tuple of leaves."""
+    return bind(tree, leaves_of(tree, x0, manifold), ALONE)
+
+
+def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
+    """The arrays of x0 with their manifolds, as far as one rank can tell."""
+    manifold = Stiefel() if manifold is None else manifold
+    leaves = tree.flatten(x0)
+    if not leaves:
+        raise ValueError("x0 has no arrays")
+    if isinstance(manifold, (dict, list, tuple)):
+        factors = tree.flatten(manifold, "manifold")
+    else:
+        factors = (manifold,) * len(leaves)
+    result = {}
+    for given, leaf, path in zip(factors, leaves, tree.paths, strict=True):
+        factor, distributed = layout(given)
+        if not hasattr(factor, "check_point") or isinstance(factor, type):
+            raise TypeError(
+                f"manifold is {describe(factor)}; expected an instance such as stiefel.Stiefel()"
+            )
+        check_array(leaf, f"X0{path}", may_be_empty=True)
+        result[f"X0{path}"] = leaf, factor, distributed
+    return result
+
+
+def bind(tree: Tree, leaves: Leaves, ranks: Alone | Ranks) -> tuple[Any, Any]:
+    """The geometry of all leaves, bound to their array library, and the point itself."""
+    bound = []
+    for name, (leaf, factor, distributed) in leaves.items():
+        if ranks is not ALONE and distributed:
+            factor = factor.bind(leaf, ranks)
+            factor.check_point(leaf, name)
+        else:
+            factor.check_point(leaf, name)
+            _warn_if_orthogonal_group(factor, leaf, name)
+            factor = factor.bind(leaf)
+        bound.append(factor)
+    points = tuple(leaf for leaf, _, _ in leaves.values())
+    return (bound[0], points[0]) if tree.is_leaf else (Product(tuple(bound)), points)
+
+
+def objective_of(
+    fun: Any,
+    jac: Any,
+    tree: Tree,
+    X: Any,
+    limit: float,
+    hessp: Any,
+    ranks: Alone | Ranks,
+    value: str,
+    leaves: Leaves,
+) -> CountedObjective:
+    """The user's function, counted; on several ranks its values are shares or totals."""
+    if not isinstance(ranks, Ranks):
+        return CountedObjective(fun, jac, tree, X, limit, hessp)
+    copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
+    shares: dict[str, Any] = {"ranks": ranks, "value": value, "replicated": copies}
+    return RankObjective(fun, jac, tree, X, limit, hessp, **shares)
+
+
+def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
+    if type(manifold) is not Stiefel or manifold.B is not None or X.shape[-1] != X.shape[-2]:
+        return
+    signs = determinant_signs(X)
+    if signs is not None and X.shape[-1] > 1:
+        warnings.warn(
+            f"{name} is square: orthogonal matrices have two components, of determinant +1 and −1, "
+            f"and a run stays in the one it starts in (here {signs}); "
+            "pass manifold=SpecialOrthogonal() if rotations are meant",
+            stacklevel=6,
+        )
+
+
+def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
+    """The solver of a name with its options, or the instance given."""
+    if not isinstance(method, str):
+        if not (hasattr(method, "init") and hasattr(method, "step")):
+            raise TypeError(
+                f"method is {describe(method)}; expected a name ({', '.join(METHODS)}) or a "
+                "solver such as stiefel.AcceleratedGradient()"
+            )
+        if options:
+            raise TypeError("options go with a method given by name; this one is an instance")
+        return method
+    if method not in METHODS:
+        raise ValueError(suggest("method", method, list(METHODS)))
+    solver = METHODS[method]
+    for name in options or {}:
+        names = [f.name for f in fields(solver)]
+        if name not in names:
+            raise ValueError(suggest(f"option of method {method!r}", name, names))
+    if not options:
+        return solver
+    return type(solver)(**{f.name: getattr(solver, f.name) for f in fields(solver)} | options)
+
+
+def rule_of(
+    geometry: Any,
+    X: Array,
+    rtol: float | None,
+    gtol: float,
+    ftol: float,
+    maxiter: int,
+    maxfun: int | None,
+    maxtime: float | None,
+    stop: Rule | None,
+) -> Rule:
+    """All limits and tolerances as one rule."""
+    if rtol is None:
+        rtol = DEFAULT_RTOL if geometry.eps(X) < 1e-10 else SINGLE_PRECISION_RTOL
+    for name, value in (("rtol", rtol), ("gtol", gtol), ("ftol", ftol)):
+        if not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is {describe(value)}; expected a number ≥ 0")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is {value!r}; expected a finite number ≥ 0")
+    if stop is not None and not isinstance(stop, Rule):
+        raise TypeError(
+            f"stop is {describe(stop)}; expected a rule such as "
+            "RelativeGradient(1e-8) | MaxSeconds(60)"
+        )
+    if not (rtol or gtol or ftol or stop):
+        raise ValueError("rtol, gtol and ftol are all zero; one of them must be positive")
+    rules: list[Rule] = []
+    rules += [RelativeGradient(rtol)] if rtol else []
+    rules += [AbsoluteGradient(gtol)] if gtol else []
+    rules += [SmallDecrease(ftol)] if ftol else []
+    rules += [stop] if stop is not None else []
+    rules += [MaxIterations(maxiter)]
+    rules += [MaxEvaluations(maxfun)] if maxfun is not None else []
+    rules += [MaxSeconds(maxtime)] if maxtime is not None else []
+    result = rules[0]
+    for rule in rules[1:]:
+        result = result | rule
+    return result
+
+
+def preconditioner_of(
+    precond: Callable[..., Any] | None, objective: CountedObjective
+) -> Callable[[Any, Any, Any], Any] | None:
+    """precond(X, G[, aux]) in the solvers' form, on the user's structure."""
+    if precond is None:
+        return None
+    if not callable(precond):
+        raise TypeError(f"precond is {describe(precond)}; expected a function of (X, G[, aux])")
+    with_aux = _takes_aux(precond)
+
+    def apply(X: Any, G: Any, aux: Any) -> Any:
+        point, gradient = objective.user_point(X), objective.user_point(G)
+        W = precond(point, gradient, aux) if with_aux else precond(point, gradient)
+        return objective.solver_point(W, X, "the direction of precond")
+
+    return apply
+
+
+def _takes_aux(precond: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(precond).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def suggest(kind: str, given: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return f"unknown {kind} {given!r}: {hint}"
