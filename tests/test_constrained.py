@@ -85,13 +85,38 @@ def test_inequalities_that_do_not_matter_leave_the_answer():
 
 
 def test_max_min_by_a_slack():
-    """max_x min_i (a_iᵀx)² over unit vectors, two orthogonal a: equal parts, value ½."""
-    a = np.eye(2, 5)
-    # x ∈ S⁴ and s in one array on a product would need a tree: s is bounded by the constraint.
-    fun = lambda X: (-float(X[:2, 0].prod()), -np.array([[X[1, 0]], [X[0, 0]], [0], [0], [0.0]]))
-    result = stiefel.minimize(fun, stiefel.random_point(5, 1, seed=2), bounds=(0, None))
-    assert result.success
-    np.testing.assert_allclose((a @ result.x) ** 2, 0.5, atol=1e-5)
+    """max s with s ≤ (a_iᵀx)² over unit x and free s; the KKT value is the best of many samples."""
+    a = np.random.default_rng(0).standard_normal((4, 3))
+    x0 = {"x": stiefel.random_point(3, 1, seed=1), "s": np.zeros(1)}
+    fun = lambda p: (-float(p["s"][0]), {"x": np.zeros((3, 1)), "s": -np.ones(1)})
+
+    def gains(p):
+        return (a @ p["x"][:, 0]) ** 2 - p["s"]
+
+    def jac(p):
+        return {"x": 2 * (a @ p["x"]) * a, "s": -np.ones((4, 1))}
+
+    manifold = {"x": stiefel.Stiefel(), "s": stiefel.Euclidean()}
+    samples = np.random.default_rng(1).standard_normal((3, 200_000))
+    best = ((a @ (samples / np.linalg.norm(samples, axis=0))) ** 2).min(axis=0).max()
+    found = []
+    for derivative in (jac, None):
+        given = {"type": "ineq", "fun": gains, "jac": derivative}
+        results = [
+            stiefel.minimize(
+                fun,
+                x0 | {"x": stiefel.random_point(3, 1, seed=seed)},
+                manifold=manifold,
+                constraints=given,
+                gtol=1e-6,
+            )
+            for seed in range(4)
+        ]
+        assert all(r.success for r in results), [r.message for r in results]
+        assert all(np.abs(r.x["s"] - ((a @ r.x["x"]) ** 2).min()) <= 1e-5 for r in results)
+        found.append(max(float(r.x["s"][0]) for r in results))
+    np.testing.assert_allclose(found, best, atol=3e-3)
+    assert min(found) >= best
 
 
 @pytest.mark.parametrize("n", [8, 30])
@@ -173,5 +198,7 @@ def test_misuse():
         call(bounds=(0, None), nonsmooth=L1(0.1))
     with pytest.raises(ValueError, match="unknown option 'rho'"):
         call(bounds=(0, None), options={"rho": 1})
-    with pytest.raises(TypeError, match="real NumPy array"):
+    with pytest.raises(TypeError, match="need a single array"):
         stiefel.minimize(fun, {"X": x0}, bounds=(0, None))
+    with pytest.raises(TypeError, match="real NumPy arrays"):
+        stiefel.minimize(fun, x0.astype(complex), bounds=(0, None))

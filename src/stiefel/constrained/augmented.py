@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.arrays import describe
+from stiefel.function.trees import Tree
 from stiefel.runs.result import Result
 from stiefel.types import Status
 
@@ -66,31 +67,34 @@ class Stage(NamedTuple):
 class Lagrangian:
     """f with its blocks, as an objective; counts are those of the user's functions."""
 
-    def __init__(self, fun: Any, jac: Any, blocks: list[Block], X: Array) -> None:
-        self._pair = _pair(fun, jac)
+    def __init__(self, fun: Any, jac: Any, blocks: list[Block], X: Any) -> None:
+        self._pair, self.tree = _pair(fun, jac), Tree(X)
         self.blocks, self.rho = blocks, 1.0
         self.W = tuple(np.zeros_like(b.value(X)) for b in blocks)
         self.nfev = self.ncev = 0
-        self._held: tuple[Array, float, Array] | None = None
+        self._held: tuple[list[Array], float, tuple[Array, ...]] | None = None
 
-    def smooth(self, X: Array) -> tuple[float, Array]:
-        """f and its gradient; the newest is held."""
-        if self._held is None or not np.array_equal(self._held[0], X):
+    def smooth(self, X: Any) -> tuple[float, tuple[Array, ...]]:
+        """f and the leaves of its gradient; the newest is held."""
+        leaves = self.tree.flatten(X)
+        if self._held is None or not all(map(np.array_equal, self._held[0], leaves)):
             f, G = self._pair(X)
             self.nfev += 1
-            self._held = X.copy(), float(f), np.asarray(G)
+            gradient = tuple(map(np.asarray, self.tree.flatten(G, "the gradient")))
+            self._held = [x.copy() for x in leaves], float(f), gradient
         return self._held[1], self._held[2]
 
-    def value_and_gradient(self, X: Array) -> tuple[float, Array]:
-        f, G = self.smooth(X)
-        G = np.array(G, dtype=X.dtype)
+    def value_and_gradient(self, X: Any) -> tuple[float, Any]:
+        f, gradient = self.smooth(X)
+        G = [np.array(g, dtype=float) for g in gradient]
         for block, W in zip(self.blocks, self.W):
             self.ncev += 1
             Y = block.value(X) + W / self.rho
             P = block.prox(Y, self.rho)
             f += block.phi(P) + 0.5 * self.rho * float((Y - P) @ (Y - P))
-            G += block.pull(X, self.rho * (Y - P))
-        return f, G
+            for g, pulled in zip(G, self.tree.flatten(block.pull(X, self.rho * (Y - P)))):
+                g += pulled
+        return f, self.tree.unflatten(tuple(G))
 
     def updated(self, X: Array) -> tuple[tuple[Array, ...], float, float, float]:
         """(W⁺, feasibility, complementarity, what ρ is judged by) at X."""
@@ -139,10 +143,12 @@ def minimize_constrained(solve: Callable[..., Result], arguments: dict[str, Any]
     """The outer iteration; ``solve`` is `stiefel.minimize`, which was called with ``arguments``."""
     _refuse(arguments)
     x0, options, term = (arguments[name] for name in ("x0", "options", "nonsmooth"))
-    if not isinstance(x0, np.ndarray) or x0.dtype.kind == "c":
+    tree = Tree(x0)
+    leaves = tree.flatten(x0)
+    if not all(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in leaves):
         raise TypeError(
-            f"constraints= and bounds= need a real NumPy array; x0 is {describe(x0)}: put several "
-            "matrices into one, or write the constraint as a penalty"
+            "constraints= and bounds= need real NumPy arrays; x0 is "
+            + ", ".join(describe(x) for x in leaves)
         )
     known = [f.name for f in fields(AugmentedLagrangian)]
     for name in options or {}:
@@ -151,7 +157,7 @@ def minimize_constrained(solve: Callable[..., Result], arguments: dict[str, Any]
                 f"unknown option {name!r} with constraints=: known: {', '.join(known)}"
             )
     outer = AugmentedLagrangian(**(options or {}))
-    X = np.array(x0, dtype=float)
+    X = tree.unflatten(tuple(np.array(x, dtype=float) for x in leaves))
     blocks = blocks_of(arguments["constraints"], arguments["bounds"], term, X)
     L = Lagrangian(arguments["fun"], arguments["jac"], blocks, X)
     names = ("manifold", "method", "maxiter", "maxfun", "maxtime", "callback")
@@ -249,7 +255,7 @@ class _Run:
                 away = c - block.prox(c, 1.0)
                 pulled = block.pull(X, away)
                 square = float(away @ away)
-                slope = float(np.linalg.norm(G)) / max(float(np.linalg.norm(pulled)), 1e-300)
+                slope = _norm(G) / max(_norm(self.L.tree.flatten(pulled)), 1e-300)
                 sizes.append(slope if square > 0 else 10.0 * max(abs(f), 1.0))
         return float(np.clip(max(sizes), 1e-6, 1e6))
 
@@ -309,3 +315,7 @@ class _Run:
             seconds=self.seconds,
             determinant=inner.determinant,
         )
+
+
+def _norm(leaves: tuple[Array, ...]) -> float:
+    return math.sqrt(math.fsum(float(np.vdot(x, x)) for x in leaves))

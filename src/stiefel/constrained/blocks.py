@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
 from stiefel.backends.arrays import describe
+from stiefel.function.trees import Tree
 
 Array = Any
 
@@ -70,6 +71,8 @@ def blocks_of(constraints: Any, bounds: Any, of: Any, X: Array) -> list[Block]:
             "LinearConstraint, a dict with 'type' and 'fun', or a list of them"
         )
     blocks = [_read(c, i, X) for i, c in enumerate(constraints)]
+    if (bounds is not None or of is not None) and not isinstance(X, np.ndarray):
+        raise TypeError("bounds= and L1(mu, of=A) need a single array; use constraints= for trees")
     if bounds is not None:
         blocks.append(_bounds(bounds, X))
     if of is not None:
@@ -100,6 +103,8 @@ def _read(given: Any, index: int, X: Array) -> Block:
 
 def _linear(given: LinearConstraint, name: str, X: Array) -> Block:
     A = given.A
+    if not isinstance(X, np.ndarray):
+        raise TypeError(f"{name} is linear and needs a single array; use NonlinearConstraint")
     if A.shape[-1] != X.size:
         raise ValueError(
             f"{name} has a matrix of shape {A.shape}; expected {X.size} columns, one for each "
@@ -115,26 +120,42 @@ def _linear(given: LinearConstraint, name: str, X: Array) -> Block:
 def _nonlinear(
     fun: Any, jac: Any, args: tuple[Any, ...], lower: Any, upper: Any, name: str, X: Array
 ) -> Block:
-    def value(X: Array) -> Array:
+    tree = Tree(X)
+
+    def value(X: Any) -> Array:
         return np.atleast_1d(np.asarray(fun(X, *args), dtype=float)).ravel()
 
-    def pull(X: Array, y: Array) -> Array:
-        J = np.asarray(jac(X, *args)) if callable(jac) else _differences(value, X)
-        return (y @ J.reshape(len(y), X.size)).reshape(X.shape)
+    def pull(X: Any, y: Array) -> Any:
+        leaves = tree.flatten(X)
+        if callable(jac):
+            J = tree.flatten(jac(X, *args), f"the jac of {name}")
+        else:
+            J = _differences(value, tree, leaves)
+        pairs = zip(J, leaves, strict=True)
+        return tree.unflatten(
+            tuple((y @ np.reshape(D, (len(y), x.size))).reshape(x.shape) for D, x in pairs)
+        )
 
     return _checked(Block(name, value, pull, lower, upper), X)
 
 
-def _differences(value: Callable[[Array], Array], X: Array) -> Array:
-    """The Jacobian by central differences, 2nk calls of c."""
-    rows = []
-    for i in range(X.size):
-        E = np.zeros(X.size)
-        E[i] = DIFFERENCE
-        step = E.reshape(X.shape)
+def _differences(
+    value: Callable[[Any], Array], tree: Tree, leaves: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """The Jacobian by central differences, two calls of c for each entry."""
+
+    def column(which: int, entry: int) -> Array:
+        ends = []
+        for step in (DIFFERENCE, -DIFFERENCE):
+            moved = [x.copy() for x in leaves]
+            moved[which].reshape(-1)[entry] += step
+            ends.append(value(tree.unflatten(tuple(moved))))
         with np.errstate(invalid="ignore"):  # infinite constraints have no derivative
-            rows.append((value(X + step) - value(X - step)) / (2 * DIFFERENCE))
-    return np.stack(rows, axis=-1)
+            return (ends[0] - ends[1]) / (2 * DIFFERENCE)
+
+    return tuple(
+        np.stack([column(i, j) for j in range(x.size)], axis=-1) for i, x in enumerate(leaves)
+    )
 
 
 def _bounds(bounds: Any, X: Array) -> Block:
