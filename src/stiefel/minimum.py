@@ -14,7 +14,7 @@ import numpy as np
 
 from stiefel.function.counted import CountedObjective, EvaluationLimit
 from stiefel.function.trees import Tree
-from stiefel.runs.history import History
+from stiefel.runs.ledger import History
 from stiefel.runs.result import Result
 from stiefel.solvers.curvature import (
     Spectrum,

@@ -6,7 +6,7 @@ H is self-adjoint in g*.  Lanczos' method builds a g*-orthonormal frame V of cot
 
 eigenvalues θ of M with eigenvectors y approximate those of H, and ‖w‖ |eᴴy| bounds the distance of
 θ from one of them.  Each vector of the frame is projected twice, which keeps it orthonormal.  When
-it is full, it is replaced by the Ritz vectors at both ends of the spectrum, which keeps the equation
+it is full, the Ritz vectors at both ends of the spectrum replace it, which keeps the equation
 above (a thick restart).  Only the manifold's own inner product is used.
 
 Directions in which f is constant because f(XQ) = f(X) for unitary Q, or for some of them, are no
