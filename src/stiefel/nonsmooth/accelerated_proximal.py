@@ -10,6 +10,7 @@ point whose χ is tested is Y.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -79,8 +80,9 @@ class AcceleratedProximal:
             return self._plain(problem, s)
         z = proximal_step(problem.h, s.point.x, s.point.g, s.t, s.point.L).z
         x = problem.retract(z)
-        X = problem.space.point(x)
-        F = problem.objective.value(X) + problem.h.value(x)
+        F = math.inf
+        if np.all(np.isfinite(x)):
+            F = problem.objective.value(problem.space.point(x)) + problem.h.value(x)
         if not s.F - 0.5 / s.t * 1e-4 * float((z - s.point.x) @ (z - s.point.x)) >= F:
             return self._at(problem, s, s.X, s.X, s.F, max(s.t0, s.t / self.growth), 0, True)
         return self._beyond(problem, s, x, F, s.t * self.growth)

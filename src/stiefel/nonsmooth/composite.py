@@ -73,6 +73,8 @@ class Composite(Problem):
 
     def evaluate(self, x: Array) -> Value:
         """f, h and ∇f at the vector x; one call of the user's function."""
+        if not np.all(np.isfinite(x)):  # of a proximal map that is not finite
+            return Value(math.inf, math.inf, np.full_like(x, math.nan))
         f, G, _ = self.objective.value_and_gradient(self.space.point(x))
         return Value(f, self._term(x), self.space.flat(G))
 
@@ -100,6 +102,8 @@ class Composite(Problem):
 
     def retract(self, z: Array) -> Array:
         """The point of the manifold at z: with the zeros of z, or else the polar factor."""
+        if not np.all(np.isfinite(z)):
+            return np.full_like(z, math.nan)
         mask = self.h.support(z)
         x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps))
         if x is None:
