@@ -13,6 +13,14 @@ from .batched import ManyResult, minimize_many
 from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
 from .minimum import check_minimum
+from .nonsmooth import (
+    L1,
+    AcceleratedProximal,
+    ProximalGradient,
+    ProximalLBFGS,
+    ProximalNewton,
+    RowNorms,
+)
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -25,8 +33,10 @@ from .solvers import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "L1",
     "LBFGS",
     "AcceleratedGradient",
+    "AcceleratedProximal",
     "ConjugateGradient",
     "Euclidean",
     "GradientDescent",
@@ -34,8 +44,12 @@ __all__ = [
     "ManyResult",
     "MaxIterations",
     "MaxSeconds",
+    "ProximalGradient",
+    "ProximalLBFGS",
+    "ProximalNewton",
     "RelativeGradient",
     "Result",
+    "RowNorms",
     "SpecialOrthogonal",
     "Sphere",
     "Status",

@@ -32,6 +32,7 @@ class Status(Enum):
     INTERRUPTED = "an exception ended the run"
     ROUNDING_LIMIT = "rounding errors hide any further progress"
     NOT_FINITE = "the function or its gradient is not finite"
+    INFEASIBLE = "no point was found that meets the constraints"
     STEP_NOT_FOUND = "no step along the direction decreases the function"
 
     def __str__(self) -> str:
