@@ -12,7 +12,8 @@ from pyscf import cc, dft, gto, mcscf, mp, qmmm, scf, tdscf, x2c
 from pyscf.pbc import gto as pbc_gto
 from pyscf.pbc import scf as pbc_scf
 
-from stiefel.applications.scf import direct, minimize, stability
+from stiefel.applications.scf import direct, minimize
+from stiefel.applications.scf.stability import internal
 
 WATER = "O 0 0 0; H 0 0.75 0.6; H 0 -0.75 0.6"
 OXYGEN = "O 0 0 0; O 0 0 1.2"
@@ -91,7 +92,7 @@ def test_remove_linear_dep_is_honoured():
     """PySCF's own iteration does not converge here: its DIIS works in another space."""
     atoms = "; ".join(f"H 0 0 {i * 0.5}" for i in range(6))
     mf = scf.RHF(molecule(atoms, "aug-cc-pvdz"))
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="remove_linear_dep_"):
         scf.addons.remove_linear_dep_(mf, threshold=1e-4, lindep=1e-4)
     minimize(mf)
     assert mf.converged
@@ -106,9 +107,7 @@ def test_two_components():
         return x2c.UHF(molecule("Li 0 0 0", spin=1))
 
     mf, _ = check_same_energy(make)
-    assert mf.minimization.stable is None
-    with pytest.raises(TypeError, match=r"x2c\.UHF"):
-        minimize(x2c.RHF(molecule()))
+    assert mf.minimization.stable is True
 
 
 def test_four_components_are_refused():
@@ -288,7 +287,7 @@ def test_direct_scans_and_is_a_minimum_at_every_point():
         E = scanner(molecule(f"H 0 0 0; H 0 0 {distance}", "6-31g"))
         assert scanner.minimization.stable
     atoms = 2 * scf.UHF(molecule("H 0 0 0", "6-31g", spin=1)).run().e_tot
-    assert E == pytest.approx(atoms, abs=3e-3)  # UHF dissociates; RHF would be 0.2 above
+    assert abs(E - atoms) < 3e-3  # UHF dissociates; RHF would be 0.2 above
 
 
 def test_geometry_optimisation():
@@ -306,8 +305,9 @@ def test_geometry_optimisation():
     assert all(stable)
 
 
-def test_the_module_of_verdicts_says_why_there_is_none():
-    mf = minimize(x2c.UHF(molecule("Li 0 0 0", spin=1)))
-    verdict = stability.internal(mf)
+def test_a_verdict_says_why_there_is_none():
+    mf = scf.RHF(molecule()).run()
+    mf.stability = lambda *args, **options: (_ for _ in ()).throw(NotImplementedError("not here"))
+    verdict = internal(mf)
     assert verdict.stable is None
-    assert verdict.reason
+    assert "not here" in str(verdict)

@@ -17,7 +17,6 @@ from .ensemble import FreeEnergy, Smearing
 from .layout import Block
 from .open_shell import OpenShellEnergy
 from .run import Minimum, Options, Outcome, Stage, minimize
-from . import stability
 from .stability import Verdict
 from .start import kicked, mixed, start
 

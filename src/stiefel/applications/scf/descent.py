@@ -197,7 +197,9 @@ class Descent:
         self._hold(self.orbitals())
         again = energy.builder.of(aux.build.density, aux.build.potential)  # sets scf_summary
         mf.e_tot, mf.converged, mf.cycles = again.energy, self.converged, self.cycles
-        if energy.kind == "occupations":
+        if energy.kind != "occupations":
+            mf.get_occ(mf.mo_energy, mf.mo_coeff)  # which notes the gap in scf_summary
+        else:
             mf.entropy = aux.entropy
             mf.e_free = mf.e_tot - energy.smearing.sigma * aux.entropy
             mf.e_zero = mf.e_tot - 0.5 * energy.smearing.sigma * aux.entropy

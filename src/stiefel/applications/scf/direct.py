@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from .run import Options, run
 
@@ -11,7 +11,7 @@ class Direct:
     """The part of `direct` that replaces ``kernel``; everything else is the object's own class."""
 
     __name_mixin__ = "Direct"
-    _keys = {"minimization", "direct_options", "cycles"}
+    _keys: ClassVar[set[str]] = {"minimization", "direct_options", "cycles"}
 
     minimization: Any
     direct_options: Options

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import stiefel
 
 from . import stability
@@ -111,12 +109,11 @@ class Outcome:
 
     def table(self) -> str:
         """The minima found, as text."""
-        rows = [f"{'start':<28}{'energy / Ha':>18}{'|g|':>10}{'builds':>8}  minimum"]
+        rows = [f"{'start':<32}{'energy / Ha':>18}{'|g|':>10}{'builds':>8}  minimum"]
         known = {True: "yes", False: "no", None: "unknown"}
-        rows += [
-            f"{m.start:<28}{m.energy:>18.8f}{m.gradient_norm:>10.1e}{m.builds:>8}  {known[m.stable]}"
-            for m in self.minima
-        ]
+        for m in self.minima:
+            numbers = f"{m.energy:>18.8f}{m.gradient_norm:>10.1e}{m.builds:>8}"
+            rows.append(f"{m.start:<32}{numbers}  {known[m.stable]}")
         return "\n".join(rows)
 
 

@@ -86,7 +86,8 @@ def _iterated(
         return first, None, 0
     from pyscf.scf import hf
 
-    mf, best, done = builder.mf, [], 0
+    mf, done = builder.mf, 0
+    best: list[Any] = []  # the build, its orbitals, the energy
     watch = _Watch(cycles - 1, mf, patient)
 
     def keep(envs: dict[str, Any]) -> None:
