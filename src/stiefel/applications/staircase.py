@@ -138,7 +138,10 @@ def staircase(
     allowed = tolerance * float(problem.laplacian.diagonal().mean())
     floors, bound = [], -np.inf
     while True:
-        result = stiefel.minimize(relaxation, X, method=method, rtol=rtol, gtol=1e-12 * allowed)
+        # Square matrices have two components, and rotations are in one of them.
+        manifold = stiefel.Stiefel() if X.shape[1] > d else stiefel.SpecialOrthogonal()
+        limits = {"rtol": rtol, "gtol": 1e-12 * allowed}
+        result = stiefel.minimize(relaxation, X, manifold=manifold, method=method, **limits)
         X = result.x
         least, v = smallest_eigenpair(relaxation.slack(X))
         floors.append(Floor(X.shape[1], float(result.fun), least, result.nfev))
