@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -45,7 +47,7 @@ def test_outliers_need_a_higher_rank_and_the_bound_is_sharper(seed):
     assert len(ranks) > 1
     assert plain.certificate.gap > 5 * found.certificate.gap  # what the climb is for
     values = [floor.value for floor in found.floors]
-    assert all(b <= a + 1e-9 * abs(a) for a, b in zip(values, values[1:]))
+    assert all(b <= a + 1e-9 * abs(a) for a, b in pairwise(values))
 
 
 def test_bound_holds_for_any_rotations():
@@ -111,8 +113,13 @@ def test_a_file_in_space(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "VERTEX_SE2 0 0 0 0", "EDGE_SE2 0 1 1 1", "EDGE_SE2 0 x 1 2 3 1 0 0 1 0 1"]
-    + ["EDGE_SE2 0 1 nan 2 3 1 0 0 1 0 1"],
+    [
+        "",
+        "VERTEX_SE2 0 0 0 0",
+        "EDGE_SE2 0 1 1 1",
+        "EDGE_SE2 0 x 1 2 3 1 0 0 1 0 1",
+        "EDGE_SE2 0 1 nan 2 3 1 0 0 1 0 1",
+    ],
 )
 def test_what_is_no_pose_graph_is_refused(text, tmp_path):
     (tmp_path / "a.g2o").write_text(text)

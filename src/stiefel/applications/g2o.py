@@ -74,7 +74,9 @@ def read_g2o(path: str | os.PathLike[str]) -> PoseGraph:
                 kinds.add(words[0])
                 edges.append(_edge(words, f"{file.name}, line {number}"))
     if len(kinds) != 1:
-        raise ValueError(f"{file.name} has edges of {len(kinds)} kinds; expected one of {[*FIELDS]}")
+        raise ValueError(
+            f"{file.name} has edges of {len(kinds)} kinds; expected one of {[*FIELDS]}"
+        )
     return _graph(edges, kinds.pop())
 
 

@@ -3,9 +3,9 @@
     Boys                    f(U) = −Σ_i ‖⟨i|r|i⟩‖²        (the spread up to a constant)
     Pipek–Mezey             f(U) = −Σ_i Σ_A ⟨i|P_A|i⟩²    (P_A: meta-Löwdin populations)
     intrinsic bond orbitals f(U) = −Σ_i Σ_A ⟨i|P_A|i⟩⁴    (P_A: those of intrinsic atomic orbitals)
-    Edmiston–Ruedenberg     f(U) = −Σ_i (ii|ii) = −Σ_i Σ_L ⟨i|B_L|i⟩²,  (ij|kl) = Σ_L (B_L)_ij(B_L)_kl
+    Edmiston–Ruedenberg     f(U) = −Σ_i (ii|ii) = −Σ_i Σ_L ⟨i|B_L|i⟩²
 
-All are −Σ_x Σ_i A_ii^p, A = UᵀM_xU, for symmetric matrices M_x between the orbitals.  The gradient
+with (ij|kl) = Σ_L (B_L)_ij (B_L)_kl.  All are −Σ_x Σ_i A_ii^p, A = UᵀM_xU, for symmetric matrices M_x between the orbitals.  The gradient
 is −2p Σ_x M_x U diag(A_ii^(p−1)).  Cost: 2·x·n³ flops.
 """
 
@@ -69,8 +69,10 @@ class DiagonalSquares:
         a = np.einsum("xii->xi", A)
         slope, bend = p * a ** (p - 1), p * (p - 1) * a ** (p - 2)
         H = 2.0 * _differences(a, a, slope, slope)
-        return H - 4.0 * np.einsum("xij,xij,xi->ij", A, A, bend) - 4.0 * np.einsum(
-            "xij,xij,xj->ij", A, A, bend
+        return (
+            H
+            - 4.0 * np.einsum("xij,xij,xi->ij", A, A, bend)
+            - 4.0 * np.einsum("xij,xij,xj->ij", A, A, bend)
         )
 
     def precond(self, U: Array, G: Array) -> Array:
