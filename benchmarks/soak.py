@@ -1,4 +1,4 @@
-"""Hostile objectives, bad input, kills and damaged files, for minutes or for hours.
+"""Hostile objectives, bad input, kills, interrupts, forks, damaged files: for minutes or hours.
 
     python benchmarks/soak.py                     about five minutes
     python benchmarks/soak.py --minutes 600       all night
@@ -17,6 +17,7 @@ import math
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,10 +32,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import stiefel
-from stiefel.interop import archive
+import thread_programs
 from stiefel.objectives import Brockett
+from stiefel.runs import archive
+from stiefel.runs.checkpoint import CheckpointError
 from stiefel.solvers import METHODS
-from stiefel.solvers.checkpoint import CheckpointError
 
 Tally = Counter[str]
 LIMITS = {"maxiter": 300, "maxfun": 3000}
@@ -128,8 +130,7 @@ def kills(seed: int, tally: Tally, count: int = 50) -> None:
                 killed += 1
             os.waitpid(child, 0)
             if path.exists():
-                body = archive.read(path)[0]["body"]["dict"]  # whole at every moment
-                nit = body["counters"]["dict"]["nit"]
+                nit = archive.read(path)[0]["values"]["counters.nit"]  # whole at every moment
                 require(nit >= last, f"iterations were lost: {nit} after {last}")
                 last = nit
         x = np.load(done)
@@ -137,6 +138,30 @@ def kills(seed: int, tally: Tally, count: int = 50) -> None:
         require(same, f"the killed run ended elsewhere, seed {seed}")
         tally["kills"] += killed
         tally["killed runs that ended with the same bits"] += 1
+
+
+def interrupts(seed: int, tally: Tally, count: int = 200) -> None:
+    """Ctrl-C at random moments of solves: the threads of BLAS are given back."""
+    counts = program(thread_programs.INTERRUPTS, count, seed)
+    tally["interrupts"] += counts["interrupted"]
+    require(counts["lost"] == 0, f"threads were lost in {counts['lost']} interrupts, seed {seed}")
+
+
+def forks(seed: int, tally: Tally, count: int = 50) -> None:
+    """Children forked while another thread solves: they solve too, with the same bits."""
+    counts = program(thread_programs.FORKS, count, seed)
+    tally["forks"] += counts["forks"]
+    require(counts["hung"] == 0 and counts["wrong"] == 0, f"forks, seed {seed}: {counts}")
+
+
+def program(text: str, *arguments: int) -> Any:
+    """What a program with libraries of two threads prints."""
+    threads = {"OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    ended = subprocess.run(
+        [sys.executable, "-c", text, *map(str, arguments)],
+        env=os.environ | threads, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(ended.stdout)
 
 
 def flips(seed: int, tally: Tally, count: int = 2000) -> None:
@@ -216,6 +241,8 @@ PARTS: dict[str, Callable[[int, Tally], None]] = {
     "hostile": hostile,
     "rounding": rounding,
     "kills": kills,
+    "interrupts": interrupts,
+    "forks": forks,
     "flips": flips,
     "fuzz": fuzz,
 }

@@ -16,10 +16,10 @@ import pytest
 from scipy.linalg import blas, lapack
 
 from stiefel import LBFGS, AcceleratedGradient, Stiefel, random_point
-from stiefel.interop.functions import CountedObjective
-from stiefel.interop.trees import Tree
+from stiefel.function.counted import CountedObjective
+from stiefel.function.trees import Tree
 from stiefel.objectives import Brockett
-from stiefel.solvers.metric import LearnedMetric
+from stiefel.solvers.learned_metric import LearnedMetric
 from stiefel.solvers.problem import Problem
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 import stiefel
-from stiefel.interop.jax_kernels import JaxKernels
+from stiefel.backends.jax import JaxKernels
 
 jax.config.update("jax_enable_x64", True)
 

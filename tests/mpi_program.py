@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 import stiefel
 from stiefel import mpi
-from stiefel.interop.mpi.ranks import Ranks
+from stiefel.backends.ranks import Ranks
 
 comm = MPI.COMM_WORLD
 
@@ -234,6 +234,23 @@ def mixed():
     assert part.nit == whole.nit and np.abs(part.x["p"] - whole.x["p"]).max() < 1e-9
     copies = mpi.gather(part.x["p"].reshape(1, -1), comm, root=None)
     assert (copies == copies[0]).all()  # bit for bit the same on every rank
+
+    def precond(point, G):
+        """On the last rank the copies differ by an ulp, as on another processor."""
+        own = np.nextafter(G["p"], np.inf) if comm.rank == comm.size - 1 else G["p"]
+        return {"X": 0.5 * G["X"], "p": own}
+
+    for method in ("auto", "accelerated", "cg", "trust-region"):
+        part = stiefel.minimize(
+            make(rows(n), 1.0 / comm.size),
+            {"X": X0[rows(n)].copy(), "p": p0},
+            manifold=spaces,
+            comm=comm,
+            precond=precond,
+            method=method,
+        )
+        copies = mpi.gather(part.x["p"].reshape(1, -1), comm, root=None)
+        assert part.success and (copies == copies[0]).all()
     x = stiefel.minimize(
         lambda x: (0.5 * float(x @ (a[rows(n)] * x)) - x.sum(), a[rows(n)] * x - 1.0),
         np.zeros(n)[rows(n)],
@@ -295,8 +312,25 @@ def errors():
     expect(TypeError if last else mpi.RankError, ["X0"], lambda: run(x0="X0" if last else X0))
     expect(ValueError, ["cannot be orthonormal"], lambda: run(x0=X0[:1] if last else X0[:0]))
 
-    stopped = run(callback=lambda s: last and s.nit == 3)
-    assert stopped.status.name == "STOPPED_BY_CALLBACK" and stopped.nit == 3
+    expect(either, ["checkpoint_interval"], lambda: run(checkpoint_interval=1.0 + last))
+    unknown = {"maximum": 3} if last else {}
+    expect(TypeError if last else mpi.RankError, ["maximum"], lambda: run(**unknown))
+    wrong = {"value": "total"} if last else {}
+    expect(ValueError if last else mpi.RankError, ["total"], lambda: run(**wrong))
+
+    def leaving(X):
+        if last and objective.calls > 12:
+            sys.exit(0)
+        return objective.value_and_gradient(X)
+
+    kind, words = (SystemExit, ["0"]) if last else (mpi.RankError, ["SystemExit"])
+    error = expect(kind, words, lambda: run(leaving))
+    assert error.partial_result.nit >= 1
+
+    for true in (True, np.True_, np.array(True)):
+        stopped = run(callback=lambda s, true=true: true if last and s.nit == 3 else np.False_)
+        assert stopped.status.name == "STOPPED_BY_CALLBACK" and stopped.nit == 3
+    assert run(callback=lambda s: np.array([True]) if s.nit == 1 else 1, maxiter=4).nit == 4
 
     def slow(X):
         time.sleep(0.02 * comm.rank)
@@ -311,7 +345,7 @@ def errors():
 
 def deadlock():
     """A rank fails while the others wait for it inside the user's function: the job must end."""
-    from stiefel.interop.mpi import ranks
+    from stiefel.backends import ranks
 
     ranks.PATIENCE_AFTER_ERROR = 1.0
     n = 10

@@ -11,7 +11,7 @@ import numpy as np
 import oracles
 from cases import GEOMETRIES, NUMPY, SeenThroughNumPy
 from stiefel import Grassmann, Stiefel
-from stiefel.geometry.kernels import Kernels
+from stiefel.backends.base import Kernels
 
 CASES = {case.name: case for case in GEOMETRIES}
 

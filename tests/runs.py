@@ -3,8 +3,9 @@
 import numpy as np
 
 from stiefel.arguments import place
-from stiefel.interop.functions import CountedObjective
-from stiefel.interop.trees import Tree
+from stiefel.function.counted import CountedObjective
+from stiefel.function.trees import Tree
+from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 
 
@@ -12,7 +13,7 @@ def problem_of(fun, X0, manifold, jac=None):
     """(problem, start) as `minimize` builds them."""
     tree = Tree(X0)
     geometry, X = place(tree, X0, manifold)
-    return Problem(geometry, CountedObjective(fun, jac, tree, X), eps=geometry.eps(X)), X
+    return Problem(geometry, CountedObjective(fun, jac, tree, X), noise=Model(geometry.eps(X))), X
 
 
 def states(solver, fun, X0, manifold, count):

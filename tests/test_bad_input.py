@@ -287,6 +287,19 @@ def test_exceptions_propagate_with_the_best_point(method, error):
     assert any("partial_result" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.parametrize("true", [True, np.True_, np.array(True)], ids=["bool", "numpy", "array"])
+@pytest.mark.parametrize("method", SOLVERS)
+def test_a_callback_that_returns_true_of_any_library_stops_the_run(method, true):
+    result = minimize(fun, X0, method=method, callback=lambda s: true if s.nit == 3 else not true)
+    assert result.status.name == "STOPPED_BY_CALLBACK"
+    assert result.nit == 3
+
+
+@pytest.mark.parametrize("value", [None, 1, 2.5, "yes", np.array([True, True]), [True], np.False_])
+def test_a_callback_that_returns_anything_else_does_not(value):
+    assert minimize(fun, X0, callback=lambda s: value, maxiter=3).nit == 3
+
+
 @pytest.mark.parametrize("error", [Oops, KeyboardInterrupt])
 def test_exceptions_in_the_callback(error):
     def callback(snapshot):

@@ -98,7 +98,7 @@ def test_lbfgs_direction_is_that_of_dense_bfgs():
             V = np.eye(8) - np.outer(y, p) / (p @ y)
             H = V.T @ H @ V + np.outer(p, p) / (p @ y)
         g = scipy.optimize.rosen_der(s.x)
-        assert np.allclose(s.local.W, -H @ g, rtol=1e-9, atol=1e-12 * np.linalg.norm(H @ g))
+        assert np.allclose(s.aim.direction, -H @ g, rtol=1e-9, atol=1e-12 * np.linalg.norm(H @ g))
 
 
 # -- counting ------------------------------------------------------------------------------------

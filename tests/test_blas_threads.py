@@ -1,6 +1,9 @@
 """BLAS threads are limited while a solver computes, and nowhere else."""
 
+import dis
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,8 +13,9 @@ import pytest
 import threadpoolctl
 
 import stiefel
-from stiefel.interop import blas_threads
+from stiefel.backends import threads as blas_threads
 from stiefel.objectives import Brockett
+from thread_programs import FORKS, INTERRUPTS
 
 
 class Library:
@@ -107,17 +111,93 @@ def test_solves_in_several_threads_count_who_is_inside(libraries):
     assert [lib.threads for lib in libraries] == [8, 4]
 
 
+LOOKS_FOR_SIGNALS = ("RESUME", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD")
+
+
+def test_an_interrupt_at_any_moment_gives_the_threads_back(libraries):
+    """Every moment at which the interpreter looks for signals: entering, calling, leaving."""
+
+    def solve():
+        threads = blas_threads.threads_for(np.zeros((4, 2)))
+        with threads, threads:
+            threads.freely(lambda: None)()
+            assert [lib.threads for lib in libraries] == [1, 1]
+
+    moments = 0
+    while interrupted_at(moments, solve):
+        assert [lib.threads for lib in libraries] == [8, 4], f"moment {moments}"
+        assert not blas_threads._running
+        assert not blas_threads._found
+        assert "unlocked" in repr(blas_threads._lock)
+        moments += 1
+    assert moments > 50
+
+
+def interrupted_at(moment, run):
+    """Whether ``run`` came to that moment inside the limiter, and was interrupted there."""
+    left, looked = moment, {}
+
+    def trace(frame, event, argument):
+        nonlocal left
+        if frame.f_code.co_filename != blas_threads.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= looked.get(frame, False)
+            if left == -1:
+                raise KeyboardInterrupt
+            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            looked[frame] = name in LOOKS_FOR_SIGNALS
+        return trace
+
+    sys.settrace(trace)
+    try:
+        run()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def run_with_two_threads(program, *arguments):
+    """The program, whose libraries have two threads; what it printed."""
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env=environment | {"OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer signals")
+def test_interrupted_solves_give_the_threads_back():
+    counts = json.loads(run_with_two_threads(INTERRUPTS, 150))
+    assert counts["interrupted"] >= 100
+    assert counts["lost"] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_while_a_thread_solves_solves_too():
+    counts = json.loads(run_with_two_threads(FORKS, 60))
+    assert counts == {"forks": 60, "hung": 0, "wrong": 0}
+
+
 def test_one_thread_is_left_alone(libraries):
     for lib in libraries:
         lib.threads = 1
-    assert blas_threads.threads_for(np.zeros((4, 2)))._libraries == []
+    assert blas_threads.threads_for(np.zeros((4, 2))).libraries == []
 
 
 def test_the_real_libraries_are_found_and_restored():
     program = (
         "import threadpoolctl, numpy, scipy.linalg, stiefel\n"
         "from stiefel.objectives import Brockett\n"
-        "from stiefel.interop import blas_threads\n"
+        "from stiefel.backends import threads as blas_threads\n"
         "count = lambda: [lib.num_threads for lib in threadpoolctl.ThreadpoolController()"
         ".select(user_api='blas').lib_controllers]\n"
         "before, seen = count(), []\n"
@@ -129,14 +209,6 @@ def test_the_real_libraries_are_found_and_restored():
         "assert all(s == before for s in seen) and count() == before, (before, seen)\n"
         "print(max(before, default=0))\n"
     )
-    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment | {"OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = run_with_two_threads(program)
     if threadpoolctl.threadpool_info():
-        assert int(ended.stdout) >= 1
+        assert int(ended) >= 1

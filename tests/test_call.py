@@ -11,7 +11,7 @@ import stiefel
 import stiefel.objectives
 from cases import PROBLEMS
 from stiefel import MaxIterations, MaxSeconds, RelativeGradient, Status, minimize
-from stiefel.solvers.stopping import AbsoluteGradient, MaxEvaluations, SmallDecrease
+from stiefel.runs.stopping import AbsoluteGradient, MaxEvaluations, SmallDecrease
 
 BROCKETT = PROBLEMS[0]
 

@@ -177,3 +177,39 @@ def test_refusals_as_a_process(tmp_path: Path) -> None:
 def test_a_missing_file_is_refused() -> None:
     result = stiefel("eigs", "no-such-file.mtx", "-k", 1)
     assert result.returncode == 2 and "is not a file" in result.stderr
+
+
+def test_a_large_matrix_needs_no_square_array(tmp_path: Path, monkeypatch: Any) -> None:
+    """100,000 rows: an identity of that order would take 74.5 GiB."""
+    from stiefel.cli import eigs
+
+    A = sparse.diags_array(np.concatenate([[1.0, 2.0], np.full(99_998, 100.0)])).tocsr()
+    eye = np.eye
+    monkeypatch.setattr(np, "eye", lambda m, **o: eye(m, **o) if m < 1000 else 1 / 0)
+    pairs = eigs.solve(A, 2, eigs.Which.smallest, 1e-6, 200, 0)
+    np.testing.assert_allclose(pairs.values, [1.0, 2.0], atol=1e-4)
+    assert pairs.vectors.shape == (100_000, 2)
+
+
+@pytest.mark.parametrize("name", ["A.npz", "./A.npz", "link.npz", "hard.npz"])
+def test_the_matrix_is_not_overwritten_by_its_eigenvectors(name: str, tmp_path: Path) -> None:
+    sparse.save_npz(tmp_path / "A.npz", laplacian().tocsr())
+    (tmp_path / "link.npz").symlink_to(tmp_path / "A.npz")
+    (tmp_path / "hard.npz").hardlink_to(tmp_path / "A.npz")
+    before = (tmp_path / "A.npz").read_bytes()
+    result = stiefel_here("eigs", "A.npz", "-k", 2, "-o", name, cwd=tmp_path)
+    assert result.exit_code == 2
+    assert "it is the matrix itself" in result.stderr
+    assert (tmp_path / "A.npz").read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("name", ["pipe", os.devnull])
+def test_pipes_and_devices_are_not_replaced(name: str, tmp_path: Path) -> None:
+    sparse.save_npz(tmp_path / "A.npz", laplacian().tocsr())
+    os.mkfifo(tmp_path / "pipe")
+    before = os.stat(tmp_path / name)
+    result = stiefel_here("eigs", "A.npz", "-k", 2, "-o", name, cwd=tmp_path)
+    assert result.exit_code == 2
+    assert "a device, a pipe or a socket" in result.stderr
+    assert os.stat(tmp_path / name).st_mode == before.st_mode

@@ -9,7 +9,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 import oracles
 import stiefel
 from stiefel import Grassmann, Stiefel
-from stiefel.geometry import generalized
+from stiefel.geometry import constraint as generalized
 
 N, K = 24, 3
 

@@ -43,8 +43,8 @@ def compare(golden, taken, momentum=True):
         assert s.gamma == pytest.approx(o.gamma, rel=1e-12), f"γ, iteration {t}"
         assert s.k == o.k or not momentum, f"k, iteration {t}"
         assert s.restarted == o.restarted, f"restart, iteration {t}"
-        assert s.local.f == pytest.approx(o.f_Y, rel=1e-9)
-        assert s.local.norm == pytest.approx(o.gradient_norm, rel=1e-5, abs=1e-7)
+        assert s.at.f == pytest.approx(o.f_Y, rel=1e-9)
+        assert s.at.norm == pytest.approx(o.gradient_norm, rel=1e-5, abs=1e-7)
 
 
 ALGORITHMS = {

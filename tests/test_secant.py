@@ -7,12 +7,11 @@ import stiefel
 from cases import EVERYWHERE, LIBRARIES, Case, gap, into, leafwise, out
 from runs import states
 from stiefel import LBFGS, Euclidean, Grassmann, Stiefel
-from stiefel.geometry import Product
-from stiefel.geometry.cayley import lifted
-from stiefel.geometry.frame import Grams, moved
+from stiefel.geometry import Product, cayley, fused
+from stiefel.geometry.cayley import Grams
 from stiefel.geometry.metric import Metric
-from stiefel.geometry.secant import Lowered, pairs_of
-from stiefel.solvers.pairs import no_pairs, remember
+from stiefel.geometry.ray import Lowered, pairs_of
+from stiefel.solvers.memory import no_pairs, remember
 
 
 def noise_like(rng, X):
@@ -105,7 +104,7 @@ def test_curvature_is_that_of_the_pair(case):
         assert geometry.squared_change(y, pair, metric) == pytest.approx(expected, rel=1e-11)
     assert geometry.squared_length(pair) == pytest.approx(geometry.dot(change, change), rel=1e-11)
     squares = geometry.squares(y, seen)
-    inner = geometry._k(y).gram
+    inner = geometry.kernels_at(y).gram
     normal = [v - y @ inner(y, v) for v in (s, change)]
     for gram, v in zip(squares[:2], normal, strict=True):
         assert np.allclose(gram, inner(v, v), atol=1e-12)
@@ -174,9 +173,9 @@ def test_a_lift_that_is_nothing_but_rounding_moves_by_no_more_than_that():
     """Between two points that are one but for rounding, WᴴW is noise of either sign."""
     one, noise = np.eye(2, dtype=np.float32), np.diag(np.float32([6e-8, -6e-8]))
     kernels = Stiefel().bind(one).kernels
-    for call in (kernels.call, lambda f, *arguments: f(kernels, *arguments)):
-        made = call(lifted, Grams(one, one + noise, one + 2 * noise))
-        assert gap(sum(np.split(call(moved, made, 1.8)[0], 2)), one) < 1e-6
+    for home in (cayley, fused):
+        made = home.lifted(kernels, Grams(one, one + noise, one + 2 * noise))
+        assert gap(sum(np.split(home.moved(kernels, made, 1.8)[0], 2)), one) < 1e-6
 
 
 def test_one_point_serves_a_stack_of_directions():

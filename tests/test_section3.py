@@ -172,8 +172,8 @@ def test_gradients_vanish_without_convexity(objective, n, c_R):
     pairs = list(itertools.pairwise(taken))
     accepted = [(a, b) for a, b in pairs if not b.restarted]
     for a, b in accepted:  # the decrease that a step must bring to be kept
-        assert b.f_X <= a.f_X - c_R * b.gamma * a.local.slope + 1e-14 * max(1.0, abs(a.f_X))
-    spent = c_R * math.fsum(b.gamma * a.local.slope for a, b in accepted)
+        assert b.f_X <= a.f_X + c_R * b.gamma * a.aim.slope + 1e-14 * max(1.0, abs(a.f_X))
+    spent = c_R * math.fsum(-b.gamma * a.aim.slope for a, b in accepted)
     assert spent <= taken[0].f_X - taken[-1].f_X + 1e-12
-    assert taken[-1].local.norm <= 1e-6 * taken[0].local.norm
+    assert taken[-1].at.norm <= 1e-6 * taken[0].at.norm
     assert np.linalg.norm(objective.value_and_gradient(taken[-1].X)[1]) <= 1e-5

@@ -152,10 +152,10 @@ def test_a_restart_drops_the_momentum(problem, restart):
 def test_the_step_meets_the_armijo_condition(problem):
     taken = states(AcceleratedGradient(), problem.objective, problem.start, problem.manifold, 25)
     for before, after in itertools.pairwise(taken):
-        if after.restarted or after.blind:
+        if after.restarted or after.watch.blind:
             continue
-        required = before.local.f - 0.5 * after.gamma * before.local.slope
-        assert after.f_X <= required + 1e-13 * abs(before.local.f)
+        required = before.at.f + 0.5 * after.gamma * before.aim.slope
+        assert after.f_X <= required + 1e-13 * abs(before.at.f)
         on_lattice = math.log(after.gamma / 0.1, 1.7)
         assert abs(on_lattice - round(on_lattice)) < 1e-6
 

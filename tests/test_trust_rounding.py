@@ -10,7 +10,7 @@ import pytest
 import stiefel
 from stiefel.objectives import Brockett
 from stiefel.solvers import METHODS
-from stiefel.solvers.problem import Problem, last_digit
+from stiefel.solvers.noise import Model, last_digit
 
 N, K = 24, 3
 A = np.linspace(1.0, 4.0, N)[:, None]
@@ -93,41 +93,6 @@ def test_gradients_fall_to_twelve_digits(name, method):
     assert result.gradient_norm <= TOLERANCE * result.history["gradient_norm"][0]
 
 
-# Starts from which the noise used to leave conjugate gradients with a wrong bracket.
-HARD_STARTS = {
-    "noise 1e-10": (1, 6, 10, 13, 18),
-    "minimum at zero": (2, 15),
-    "noise 1e-6": (10,),
-    "six digits": (8, 9, 14, 19),
-    "three digits": (2, 5),
-}
-
-
-@pytest.mark.parametrize(("name", "seed"), [(n, s) for n, all in HARD_STARTS.items() for s in all])
-def test_conjugate_gradients_do_not_trust_a_bracket_that_noise_has_made(name, seed):
-    x0 = stiefel.random_point(N, K, seed=seed)
-    result = stiefel.minimize((CONVERGE | MAY_STOP)[name], x0, method="cg", rtol=TOLERANCE)
-    assert result.success, result.message
-    assert result.nfev < 4 * result.nit
-
-
-# Starts from which f, near zero, was thought to be more precise than the terms that cancel in it.
-NEAR_ZERO = {
-    "gradient-descent": (100, 107, 111, 116),
-    "accelerated": (106, 115),
-    "accelerated-gradient-restart": (117, 121),
-    "accelerated-lean": (101, 105, 111, 116),
-    "lbfgs": (121,),
-}
-
-
-@pytest.mark.parametrize(("method", "seed"), [(m, s) for m, all in NEAR_ZERO.items() for s in all])
-def test_a_minimum_at_zero_keeps_the_rounding_of_the_terms(method, seed):
-    x0 = stiefel.random_point(N, K, seed=seed)
-    result = stiefel.minimize(CONVERGE["minimum at zero"], x0, method=method, rtol=TOLERANCE)
-    assert result.success, result.message
-
-
 def test_the_last_digit_of_a_value():
     for f, unit in (
         (1.0, 1.0),
@@ -144,16 +109,16 @@ def test_the_last_digit_of_a_value():
 
 
 def test_the_noise_of_a_value_in_which_large_terms_cancelled():
-    problem = Problem(None, None, magnitude=8.0)
+    model = Model(magnitude=8.0)
     eps, rng = 2.0**-52, np.random.default_rng(0)
     for _ in range(100):
         f = (8.0 + 1e-12 * rng.standard_normal()) - 8.0  # a few ulps of 8
-        assert 4 * eps <= problem.noise(f) <= 80 * eps
+        assert 4 * eps <= model.level(f) <= 80 * eps
         exact = 1e-12 * rng.standard_normal()
-        assert problem.noise(exact) == 10 * eps * abs(exact)
-    assert problem.noise(0.0) == 80 * eps
-    assert problem.noise(8.0) == 80 * eps
-    assert Problem(None, None, magnitude=8.0, fnoise=1e-3).noise(0.0) == 1e-3
+        assert model.level(exact) == 10 * eps * abs(exact)
+    assert model.level(0.0) == 80 * eps
+    assert model.level(8.0) == 80 * eps
+    assert Model(magnitude=8.0, fnoise=1e-3).level(0.0) == 1e-3
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -5,9 +5,12 @@ import stiefel
 result = stiefel.minimize(fun, X0)  # fun(X) -> (value, gradient)
 """
 
+from stiefel.runs.result import Result, Status
+from stiefel.runs.stopping import MaxIterations, MaxSeconds, RelativeGradient
+
+from ._minimize import minimize
 from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
-from .minimize import minimize
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -16,8 +19,6 @@ from .solvers import (
     GradientDescent,
     TrustRegion,
 )
-from .solvers.result import Result, Status
-from .solvers.stopping import MaxIterations, MaxSeconds, RelativeGradient
 
 __version__ = "0.1.0"
 

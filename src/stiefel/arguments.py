@@ -14,17 +14,15 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from .geometry import Product, Stiefel
-from .geometry.checks import check_array
-from .geometry.layout import layout
-from .geometry.orthogonal import determinant_signs
-from .interop.arrays import describe
-from .interop.functions import CountedObjective
-from .interop.mpi.objective import RankObjective
-from .interop.mpi.ranks import Ranks
-from .interop.trees import Tree
-from .solvers import METHODS
-from .solvers.stopping import (
+from stiefel.backends.arrays import describe
+from stiefel.backends.ranks import ALONE, Alone, Ranks
+from stiefel.function.counted import CountedObjective
+from stiefel.function.on_ranks import RankObjective
+from stiefel.function.trees import Tree
+from stiefel.geometry.checks import check_array
+from stiefel.geometry.layout import layout
+from stiefel.geometry.rotations import determinant_signs
+from stiefel.runs.stopping import (
     AbsoluteGradient,
     MaxEvaluations,
     MaxIterations,
@@ -33,8 +31,11 @@ from .solvers.stopping import (
     Rule,
     SmallDecrease,
 )
+from stiefel.types import Array
 
-Array = Any
+from .geometry import Product, Stiefel
+from .solvers import METHODS
+
 Leaves = dict[str, tuple[Any, Any, bool]]  # name ↦ (array, manifold, rows on the ranks)
 
 DEFAULT_RTOL = 1e-6
@@ -43,7 +44,7 @@ SINGLE_PRECISION_RTOL = 1e-4
 
 def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
     """The bound geometry and the start in the solvers' form: an array or a tuple of leaves."""
-    return bind(tree, leaves_of(tree, x0, manifold), None)
+    return bind(tree, leaves_of(tree, x0, manifold), ALONE)
 
 
 def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
@@ -68,11 +69,11 @@ def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
     return result
 
 
-def bind(tree: Tree, leaves: Leaves, ranks: Ranks | None) -> tuple[Any, Any]:
+def bind(tree: Tree, leaves: Leaves, ranks: Alone | Ranks) -> tuple[Any, Any]:
     """The geometry of all leaves, bound to their array library, and the point itself."""
     bound = []
     for name, (leaf, factor, distributed) in leaves.items():
-        if ranks is not None and distributed:
+        if ranks is not ALONE and distributed:
             factor = factor.bind(leaf, ranks)
             factor.check_point(leaf, name)
         else:
@@ -91,12 +92,12 @@ def objective_of(
     X: Any,
     limit: float,
     hessp: Any,
-    ranks: Ranks | None,
+    ranks: Alone | Ranks,
     value: str,
     leaves: Leaves,
 ) -> CountedObjective:
     """The user's function, counted; on several ranks its values are shares or totals."""
-    if ranks is None:
+    if not isinstance(ranks, Ranks):
         return CountedObjective(fun, jac, tree, X, limit, hessp)
     copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
     shares: dict[str, Any] = {"ranks": ranks, "value": value, "replicated": copies}
@@ -112,7 +113,7 @@ def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
             f"{name} is square: orthogonal matrices have two components, of determinant +1 and −1, "
             f"and a run stays in the one it starts in (here {signs}); "
             "pass manifold=SpecialOrthogonal() if rotations are meant",
-            stacklevel=4,
+            stacklevel=6,
         )
 
 

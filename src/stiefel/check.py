@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from stiefel.function.counted import CountedObjective
+from stiefel.function.trees import Tree
+from stiefel.geometry.checks import gaussian
+from stiefel.types import Array
+
 from .arguments import place
 from .geometry import Grassmann, Stiefel
-from .interop.functions import CountedObjective
-from .interop.trees import Tree
-
-Array = Any
 
 DIRECTIONS = 3
 LEAST_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient
@@ -159,8 +160,6 @@ class _Direction:
 
 
 def _gaussian_like(leaf: Array, rng: np.random.Generator) -> Array:
-    from .geometry.checks import gaussian
-
     return gaussian(tuple(leaf.shape), rng, None, leaf)
 
 

@@ -6,6 +6,6 @@ updates, state = method.update(grads, state, params, value_fn=loss)
 params = params + updates
 """
 
-from .interop.jax_transform import State, Transformation, accelerated
+from stiefel.interop.jax_transform import State, Transformation, accelerated
 
 __all__ = ["State", "Transformation", "accelerated"]

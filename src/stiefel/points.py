@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .geometry import Stiefel
-from .geometry.checks import check_array, check_finite
-from .geometry.feasibility import feasible
-from .interop.arrays import describe, kernels_for
+from stiefel.backends.arrays import describe, kernels_for
+from stiefel.geometry.checks import check_array, check_finite
+from stiefel.geometry.feasibility import feasible
+from stiefel.types import Array
 
-Array = Any
+from .geometry import Stiefel
 
 LOST = 1e-3  # a defect that no rounding explains
 

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from stiefel.backends.arrays import describe, is_array, kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.types import Array
+
 from .geometry import Grassmann, Stiefel
-from .geometry.kernels import Array, Kernels
-from .interop.arrays import describe, is_array, kernels_for
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,10 @@ class QuadraticPreconditioner:
     manifold: Any = field(default_factory=Stiefel)
 
     def __call__(self, X: Array, G: Array) -> Array:
-        k = self.manifold._k(X)
+        k = self.manifold.kernels_at(X)
         PX, PG = self.inverse(k.weigh(X)), self.inverse(k.weigh(G))
         small = _horizontal if isinstance(self.manifold, Grassmann) else _tangent
-        T = k.subtract(PG, PX, k.call(small, X, PX, PG))
+        T = k.subtract(PG, PX, small(k, X, PX, PG))
         return self.manifold.lower_index(X, T)
 
 

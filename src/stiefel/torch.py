@@ -5,6 +5,6 @@ inner = stiefel.torch.Accelerated(model.parameters())          # the marked ones
 rest = torch.optim.Adam(p for p in model.parameters() if not stiefel.torch.is_marked(p))
 """
 
-from .interop.torch_optimizer import Accelerated, is_marked, mark_orthonormal
+from stiefel.interop.torch_optimizer import Accelerated, is_marked, mark_orthonormal
 
 __all__ = ["Accelerated", "is_marked", "mark_orthonormal"]

@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 
-Array = Any
+from stiefel.types import Array
 
 DENSE = 2500  # rows up to which a full factorisation is quicker than Lanczos near zero
 

@@ -14,6 +14,7 @@ import scipy.linalg
 import stiefel
 from stiefel.objectives import JointDiagonalization as JointObjective
 from stiefel.objectives import Procrustes
+from stiefel.types import Array
 
 try:
     from sklearn.base import (
@@ -28,8 +29,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise ModuleNotFoundError(
         "stiefel.applications.data needs scikit-learn: pip install scikit-learn"
     ) from error
-
-Array = Any
 
 
 class TraceRatioDiscriminantAnalysis(Names, TransformerMixin, BaseEstimator):  # type: ignore[misc]

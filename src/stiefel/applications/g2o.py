@@ -11,14 +11,14 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from stiefel.objectives import RotationSynchronization
+from stiefel.types import Array
 
-Array = Any
 MAX_BYTES = 500_000_000
 FIELDS = {"EDGE_SE2": (3, 3), "EDGE_SE3:QUAT": (7, 6)}  # numbers of a pose, rows of the information
 

@@ -5,8 +5,8 @@
     intrinsic bond orbitals f(U) = −Σ_i Σ_A ⟨i|P_A|i⟩⁴    (P_A: those of intrinsic atomic orbitals)
     Edmiston–Ruedenberg     f(U) = −Σ_i (ii|ii) = −Σ_i Σ_L ⟨i|B_L|i⟩²
 
-with (ij|kl) = Σ_L (B_L)_ij (B_L)_kl.  All are −Σ_x Σ_i A_ii^p, A = UᵀM_xU, for symmetric matrices M_x between the orbitals.  The gradient
-is −2p Σ_x M_x U diag(A_ii^(p−1)).  Cost: 2·x·n³ flops.
+with (ij|kl) = Σ_L (B_L)_ij (B_L)_kl.  All are −Σ_x Σ_i A_ii^p, A = UᵀM_xU, for symmetric matrices
+M_x between the orbitals.  The gradient is −2p Σ_x M_x U diag(A_ii^(p−1)).  Cost: 2·x·n³ flops.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 import stiefel
-
-Array = Any
+from stiefel.types import Array
 
 KINDS = ("boys", "pipek-mezey", "ibo", "edmiston-ruedenberg")
 POWERS = {"ibo": 4}

@@ -17,10 +17,9 @@ import scipy.sparse
 
 import stiefel
 from stiefel.objectives import MaxCut
+from stiefel.types import Array
 
 from .certificate import Certificate, smallest_eigenvalue
-
-Array = Any
 
 
 @dataclass(frozen=True, eq=False)

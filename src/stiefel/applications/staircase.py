@@ -21,11 +21,11 @@ import scipy.sparse
 
 import stiefel
 from stiefel.objectives import RotationSynchronization
+from stiefel.types import Array
 
 from .certificate import Certificate, smallest_eigenpair
 from .synchronization import Synchronization, spectral_start, synchronize
 
-Array = Any
 STEPS = (0.3, 0.1, 0.03, 0.01, 0.003)  # along the new column, of the mean row's norm
 
 
@@ -140,8 +140,9 @@ def staircase(
     while True:
         # Square matrices have two components, and rotations are in one of them.
         manifold = stiefel.Stiefel() if X.shape[1] > d else stiefel.SpecialOrthogonal()
-        limits = {"rtol": rtol, "gtol": 1e-12 * allowed}
-        result = stiefel.minimize(relaxation, X, manifold=manifold, method=method, **limits)
+        result = stiefel.minimize(
+            relaxation, X, manifold=manifold, method=method, rtol=rtol, gtol=1e-12 * allowed
+        )
         X = result.x
         least, v = smallest_eigenpair(relaxation.slack(X))
         floors.append(Floor(X.shape[1], float(result.fun), least, result.nfev))

@@ -19,10 +19,9 @@ import scipy.sparse.linalg
 
 import stiefel
 from stiefel.objectives import RotationSynchronization
+from stiefel.types import Array
 
 from .certificate import Certificate, smallest_eigenvalue
-
-Array = Any
 
 
 @dataclass(frozen=True, eq=False)

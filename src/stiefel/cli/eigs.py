@@ -13,13 +13,19 @@ import numpy as np
 import typer
 
 import stiefel
-from stiefel.experiments.records import write_bytes
 from stiefel.objectives import Rayleigh
+from stiefel.types import Array
 
 from .matrices import load_symmetric
-from .output import NOT_CONVERGED, Misuse, console, print_json, print_table, refusals
-
-Array = Any
+from .output import (
+    NOT_CONVERGED,
+    Misuse,
+    console,
+    print_json,
+    print_table,
+    refusals,
+    write_bytes,
+)
 
 
 class Which(StrEnum):
@@ -67,7 +73,7 @@ def command(
         if not 1e-14 <= tol < 1:
             raise Misuse(f"--tol is {tol}; expected a number between 1e-14 and 1")
         if output is not None:
-            check_writable(output)
+            check_writable(output, matrix)
         A = load_symmetric(matrix, k)
         pairs = solve(A, k, which, tol, maxiter, seed)
         if output is not None:
@@ -82,8 +88,10 @@ def solve(A: Any, k: int, which: Which, tol: float, maxiter: int, seed: int) -> 
     n = A.shape[0]
     sign = 1.0 if which is Which.smallest else -1.0
     allowed = tol * float(abs(A).sum(axis=1).max(initial=0.0))
-    X, result = np.eye(n, dtype=A.dtype), None
-    if k < n:
+    result = None
+    if k == n:
+        X = np.eye(n, dtype=A.dtype)
+    else:
         X0 = stiefel.random_point(n, k, seed=seed, dtype=A.dtype)
         result = stiefel.minimize(
             Rayleigh(sign * A, columns=k), X0, method="accelerated",
@@ -101,11 +109,19 @@ def solve(A: Any, k: int, which: Which, tol: float, maxiter: int, seed: int) -> 
     return Eigenpairs(values, vectors, residuals, allowed, result)
 
 
-def check_writable(path: Path) -> None:
-    """Before the work, not after it."""
+def check_writable(path: Path, source: Path) -> None:
+    """Before the work, not after it: a file, in a folder that takes one, and not the input."""
     folder = path.resolve().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        reason = "it is a directory" if path.is_dir() else "its directory is missing or read-only"
+    reason = ""
+    if path.is_dir():
+        reason = "it is a directory"
+    elif not folder.is_dir() or not os.access(folder, os.W_OK):
+        reason = "its directory is missing or read-only"
+    elif path.exists() and not path.is_file():
+        reason = "it is a device, a pipe or a socket, not a file"
+    elif path.exists() and source.exists() and path.samefile(source):
+        reason = "it is the matrix itself; pass another name to -o"
+    if reason:
         raise Misuse(f"cannot write {path}: {reason}")
 
 

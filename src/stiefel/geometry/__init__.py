@@ -2,8 +2,8 @@
 
 from .euclidean import Euclidean
 from .grassmann import Grassmann
-from .orthogonal import SpecialOrthogonal
 from .product import Product
+from .rotations import SpecialOrthogonal
 from .sphere import Sphere
 from .stiefel import Stiefel
 

@@ -5,32 +5,133 @@ Section 2.1, eq. (R1), and Section 4.2 of the paper.  With W a cotangent at X,
     R(X, φ(tW)) = Q(t)X,    Q(t) = (I − tΩ/2)⁻¹ (I + tΩ/2),    Ω = W Xᴴ − X Wᴴ
 
 (the paper prints W Xᵀ − Xᵀ W, whose shapes do not match).  In the span of X and W this is eq. (R1)
-with 2k×2k matrices; see `frame`.
+with 2k×2k matrices.
 
 In floating point: the Gram matrices XᴴX, XᴴW and WᴴW are always the measured ones.  The algebra
 invites XᴴX = I, which would halve the small solve; together with momentum that is exponentially
 unstable (the defect grows by 1.7 an iteration).  With the true Grams the map is an orthogonal
 map applied to X, and the defect performs a random walk.  One Newton–Schulz factor, folded into
 the k×k coefficients, takes even that away and costs no tall work.
+
+How the generator of a Cayley ray acts on the span of its two tall matrices.
+
+A ray leaves X along a cotangent W in the span of X and of another tall matrix U: W itself, a
+tangent T with W = T − XM, or a second point Y with W = YM − Xs.  With a number σ and a matrix B,
+
+    Z = [X, σW] = [X, U] B,    Ω = W Xᴴ − X Wᴴ = Z J Zᴴ/σ,    J = [0 −I; I 0],
+
+so that Ω Z = Z K with K = A Γ B, A = J Bᴴ/σ and Γ the Gram matrix of [X, U].  Everything that a
+ray needs is then one small matrix, the displacement
+
+    N = (I − tK/2)⁻¹ tK,    Q(t) Z = Z (I + N),    (I − tΩ/2)⁻¹ Z = Z (I + N/2).
+
+It is as small as the step, and known to its own last digits, not to those of I.  σ makes σU about
+as large as X, so that tK does not depend on how large W is and how small t; where it is a power of
+two, rounding does not either.  Between two points σ is 1.
+
+Vectors that move along a ray: its velocity, and an isometric transport.
+
+The Cayley ray X(t) = Q(t)X has Q(t) = (I − tΩ/2)⁻¹(I + tΩ/2) with Ω = WXᴴ − XWᴴ.  Q is a function
+of Ω, so that it commutes with Ω:
+
+    Q'(t) = (I − tΩ/2)⁻¹ Ω (I − tΩ/2)⁻¹,           X'(t) = Q'(t)X
+    V ↦ Q(t)V takes cotangents at X to cotangents at X(t), keeps every inner product of g*, and
+    takes W to the cotangent −lift(X(t), X)/t, whose generator is the same Ω.
+
+Q(t)W is not lowered X'(t): Q'Qᴴ = Ω(I − t²Ω²/4)⁻¹, and the two differ by O(t²).  A line search
+needs X', a secant equation Q.  Both cost Gram matrices of size k and one tall update, once the
+displacement N is known.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array
 
 from . import vector
-from .frame import Frame, Grams, frame, halves, moved, scale_of
-from .kernels import Array, Kernels
-from .transport import longest
+
+# -- the frame
 
 
+class Grams(NamedTuple):
+    """XᴴX, XᴴU and UᴴU of a point X and a second tall matrix U."""
+
+    XX: Array
+    XU: Array
+    UU: Array
+
+
+class Frame(NamedTuple):
+    """Ω on the span of X and U."""
+
+    gram: Array  # Γ of [X, U], as measured
+    basis: Array  # B; its first columns are those of I
+    cobasis: Array  # A = J Bᴴ/σ
+    generator: Array  # K
+
+
+def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame:
+    a, b, c = grams
+    gram = k.assemble([[a, b], [k.adjoint(b), c]])
+    upper, lower = halves(k.adjoint(basis) / sigma)
+    cobasis = k.assemble([[-lower], [upper]])
+    return Frame(gram, basis, cobasis, cobasis @ (gram @ basis))
+
+
+def scale_of(k: Kernels, squares: Array) -> Array:
+    """σ for matrices with these traces of UᴴU, one for each of a stack."""
+    tiny = float(k.xp.finfo(squares.dtype).smallest_normal)
+    return ((squares + tiny) ** -0.5)[..., None, None]
+
+
+@kernel
+def displacement(k: Kernels, frame: Frame, t: Array | float) -> Array:
+    """N = (I − tK/2)⁻¹ tK.  The solve is well conditioned: K is skew in the inner product of Z."""
+    tK = t * frame.generator
+    return k.solve(k.eye(tK) - 0.5 * tK, tK)
+
+
+@kernel
+def moved(k: Kernels, frame: Frame, t: Array | float) -> tuple[Array, Array]:
+    """C with Q(t)X = [X, U] C, and N."""
+    N, B = displacement(k, frame, t), frame.basis
+    size = B.shape[-1] // 2
+    return orthonormalised(k, frame.gram, B[..., :size] + B @ N[..., :size]), N
+
+
+def orthonormalised(k: Kernels, gram: Array, C: Array) -> Array:
+    """One Newton–Schulz step on [X, U] C, done on its coefficients."""
+    E = k.adjoint(C) @ (gram @ C)
+    return C @ (1.5 * k.eye(E) - 0.5 * E)
+
+
+def velocity_of(frame: Frame) -> tuple[Array, Array]:
+    """C with φ(W) = ΩX = [X, U] C, and Γ C."""
+    C = frame.basis @ frame.generator[..., : frame.basis.shape[-1] // 2]
+    return C, frame.gram @ C
+
+
+def halves(C: Array) -> tuple[Array, Array]:
+    """P and Q with [X, U] C = X P + U Q."""
+    size = C.shape[-2] // 2
+    return C[..., :size, :], C[..., size:, :]
+
+
+# -- points and cotangents between them
+
+
+@kernel
 def point(k: Kernels, X: Array, U: Array, frame: Frame, t: Array | float) -> tuple[Array, Array]:
-    """R(X, φ(tW)), and N of `frame`; 4nk² + O(k³)."""
-    C, N = k.call(moved, frame, t)
+    """R(X, φ(tW)), and the displacement N; 4nk² + O(k³)."""
+    C, N = moved(k, frame, t)
     P, Q = halves(C)
     return k.combine(X, P, U, Q), N
 
 
+@kernel
 def lift(k: Kernels, X: Array, Y: Array) -> Array:
     """The cotangent V at X with R(X, φ(V)) = Y; eq. (vector_solve), 4nk² + O(k³).
 
@@ -44,19 +145,21 @@ def lift(k: Kernels, X: Array, Y: Array) -> Array:
     return k.combine(X, -k.hermitian(m @ M), Y, M)
 
 
+@kernel
 def extrapolate(k: Kernels, X: Array, Y: Array, tau: Array | float) -> Array:
     """R(X, φ(τV)) with V = lift(X, Y), without forming V; 10nk² + O(k³)."""
     if X.shape[-1] == 1:
         return vector.extrapolate(k, X, Y, tau)
-    return k.call(point, X, Y, k.call(lifted, Grams(*k.grams(X, Y))), tau)[0]
+    return point(k, X, Y, lifted(k, Grams(*k.grams(X, Y))), tau)[0]
 
 
+@kernel
 def lifted(k: Kernels, grams: Grams) -> Frame:
     """The frame of the ray from X to Y = Q(1)X, along YM − Xs."""
     m = grams.XU
     M = _twice_inverse(k, m)
     s = k.hermitian(m @ M)
-    return frame(k, grams, k.block([[k.eye(m) + 0.0 * m, -s], [0.0 * m, M]]), 1.0)
+    return frame(k, grams, k.assemble([[k.eye(m) + 0.0 * m, -s], [0.0 * m, M]]), 1.0)
 
 
 def _twice_inverse(k: Kernels, m: Array) -> Array:
@@ -68,6 +171,7 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * M)
 
 
+@kernel
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Array, Array]:
     """The frame of the ray along W, ‖W‖²_g* and the squared defect of X; 6nk²."""
     grams = Grams(*k.grams(X, W))
@@ -77,6 +181,7 @@ def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Array, Array]:
     return _along(k, grams, 0.0 * b), square, k.squared_frobenius(a - k.eye(a))
 
 
+@kernel
 def prepare_tangent(
     k: Kernels, X: Array, T: Array, theta: float
 ) -> tuple[Frame, Array, Array, Array]:
@@ -94,5 +199,43 @@ def _along(k: Kernels, grams: Grams, M: Array) -> Frame:
     """The frame of W = U − XM."""
     sigma = scale_of(k, k.real(k.xp.linalg.trace(grams.UU)))
     one, zero = k.eye(M), 0.0 * M
-    basis = k.block([[one + zero, -(sigma * M)], [zero, sigma * one + zero]])
+    basis = k.assemble([[one + zero, -(sigma * M)], [zero, sigma * one + zero]])
     return frame(k, grams, basis, sigma)
+
+
+# -- what moves along a ray
+
+
+@kernel
+def velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
+    """X'(t) = Z (I + N/2) K (I + N/2) [I; 0], a tangent at X(t); 4nk² + O(k³)."""
+    size, half = X.shape[-1], k.eye(N) + 0.5 * N
+    P, Q = halves(frame.basis @ (half @ (frame.generator @ half[..., :size])))
+    return k.combine(X, P, U, Q)
+
+
+@kernel
+def carried(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
+    """Q(t)φ(W) = Z (I + N) K [I; 0], a tangent at X(t); 4nk² + O(k³)."""
+    K = frame.generator[..., : X.shape[-1]]
+    P, Q = halves(frame.basis @ (K + N @ K))
+    return k.combine(X, P, U, Q)
+
+
+@kernel
+def transport(
+    k: Kernels, X: Array, U: Array, frame: Frame, N: Array, t: Array | float, V: Array
+) -> Array:
+    """Q(t)V = V + t Z (I + N/2) A [X, U]ᴴV, a cotangent at X(t); 8nk² + O(k³)."""
+    MV = k.weigh(V)
+    XV, UV = k.reduce(k._product(X, MV), k._product(U, MV))
+    C = frame.cobasis @ k.assemble([[-t * XV], [-t * UV]])
+    P, Q = halves(frame.basis @ (C + 0.5 * (N @ C)))
+    return k.overwriting().subtract(k.subtract(V, X, P), U, Q)
+
+
+@kernel
+def longest(k: Kernels, frame: Frame) -> Array:
+    """The largest ‖φ(W)‖²_F of the matrices of a stack."""
+    C, gram_C = velocity_of(frame)
+    return k.xp.max(k.xp.sum(k.real(k.conj(C) * gram_C), axis=(-2, -1)))

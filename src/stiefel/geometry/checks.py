@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.interop.arrays import describe, is_array, is_floating, kernels_for
-
-from .kernels import Array, Kernels
+from stiefel.backends.arrays import describe, is_array, is_floating, kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.types import Array
 
 # Looser than rounding: a start written with eight digits is the user's business to accept.
 ORTHONORMAL_TOLERANCE = 1e-8

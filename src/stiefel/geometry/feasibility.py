@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .kernels import Array
+from stiefel.types import Array
 
 
 def is_feasible(geometry: Any, x: Array) -> bool:

@@ -11,11 +11,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from . import cayley, second_order
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array, Metric
+
+from . import hessian as second_order
 from . import metric as metrics
-from .kernels import Array, Kernels
-from .metric import CANONICAL, Metric
-from .secant import Lowered
+from .metric import CANONICAL
+from .ray import Lowered
 from .stiefel import Stiefel
 
 INVARIANCE_TOLERANCE = 1e-4  # of the gradient; gradients by differences are no better
@@ -27,52 +29,52 @@ class Grassmann(Stiefel):
 
     def project(self, X: Array, G: Array) -> Array:
         """The horizontal cotangent (I − XXᴴ)G; 4nk²."""
-        return self._k(X).call(_project, X, G)
+        return _project(self.kernels_at(X), X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
-        G, square, turn = self._k(X).call(_gradient, X, E)
+        G, square, turn = _gradient(self.kernels_at(X), X, E)
         return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
 
     def project_direction(self, X: Array, W: Array) -> Array:
-        return self._k(X).call(_project_direction, X, W)
+        return _project_direction(self.kernels_at(X), X, W)
 
     def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
-        return self._k(X).call(metrics.horizontal, X, T)
+        return metrics.horizontal(self.kernels_at(X), X, T)
 
     def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         return super().ray_along(X, T, metric._replace(horizontal=True))
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """The Riemannian Hessian times a horizontal W; ``E`` is the Euclidean one times W."""
-        return self._k(X).call(second_order.grassmann_hessian, X, gradient, W, E)
+        return second_order.grassmann_hessian(self.kernels_at(X), X, gradient, W, E)
 
     def vertical_part(self, X: Array, G: Array) -> float:
         """How much of the gradient G turns the basis: ‖skew(XᴴG)‖/‖XᴴG‖, 0 if f sees the span only.
 
         f(XQ) = f(X) for all unitary Q near I means Re⟨G, XA⟩ = 0 for all skew A.
         """
-        return math.sqrt(float(self._k(X).call(_vertical_part, X, G)))
+        return math.sqrt(float(_vertical_part(self.kernels_at(X), X, G)))
 
     def align(self, X: Array, Y: Array) -> Array:
         """The basis YQ of span Y that is nearest to the basis X."""
-        return self._k(X).call(_align, X, Y)
+        return _align(self.kernels_at(X), X, Y)
 
     def lift(self, X: Array, Y: Array) -> Array:
         """The horizontal cotangent V at X for which R(X, φ(V)) spans what Y spans."""
         return super().lift(X, self.align(X, Y))
 
     def extrapolate(self, X: Array, Y: Array, tau: float) -> Array:
-        return self._k(X).call(_extrapolate, X, Y, tau)
+        return super().extrapolate(X, self.align(X, Y), tau)
 
     def dimension(self, X: Array) -> int:
         """k(n − k) for each subspace, twice that if complex: turning the basis is no freedom."""
         n, k = X.shape[-2:]
         real = math.prod(X.shape[:-2]) * k * (n - k)
-        return 2 * real if self._k(X).is_complex(X) else real
+        return 2 * real if self.kernels_at(X).is_complex(X) else real
 
     def distance(self, X: Array, Y: Array) -> float:
         """The geodesic distance (Σ θ_i²)^{1/2} of the principal angles θ_i."""
-        return float(self._k(X).call(_distance, X, Y))
+        return float(_distance(self.kernels_at(X), X, Y))
 
 
 def check_invariant_gradient(manifold: Any, X: Any, gradient: Any) -> None:
@@ -96,20 +98,24 @@ def check_invariant_gradient(manifold: Any, X: Any, gradient: Any) -> None:
         )
 
 
+@kernel
 def _project(k: Kernels, X: Array, G: Array) -> Array:
     return k.subtract(k.sharpen(G), X, k.pairing(X, G))
 
 
+@kernel
 def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array]:
     m = k.pairing(X, E)
     G = k.subtract(k.sharpen(E), X, m)
     return G, k.dot(G, G), 0.0 * m
 
 
+@kernel
 def _project_direction(k: Kernels, X: Array, W: Array) -> Array:
     return k.subtract(W, X, k.gram(X, W))
 
 
+@kernel
 def _vertical_part(k: Kernels, X: Array, G: Array) -> Array:
     XG = k.pairing(X, G)
     total = k.squared_frobenius(XG)
@@ -124,14 +130,12 @@ def _size(k: Kernels, G: Array) -> Array:
     return k.reduce(k._dot(G, G))[0]
 
 
+@kernel
 def _align(k: Kernels, X: Array, Y: Array) -> Array:
     return Y @ k.polar(k.gram(Y, X))
 
 
-def _extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
-    return k.call(cayley.extrapolate, X, _align(k, X, Y), tau)
-
-
+@kernel
 def _distance(k: Kernels, X: Array, Y: Array) -> Array:
     """θ from sines and cosines together: arccos alone loses half the digits near zero."""
     xp = k.xp

@@ -12,21 +12,13 @@ QᴴDQ takes the place of the one with D, so that nothing depends on the choice 
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
-from .kernels import Array, Kernels
-from .secant import Curvature, Squares, squares
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array, Metric
 
-
-class Metric(NamedTuple):
-    """How φ raises an index; D is None for the identity."""
-
-    D: Array | None = None
-    omega: float = 2.0
-    horizontal: bool = False
-    scale: float = 1.0  # of this leaf among the leaves of a tree
-
+from . import fused
+from .ray import Curvature
 
 CANONICAL = Metric()
 
@@ -35,38 +27,45 @@ def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
     """φ(W), a tangent; W may have a part normal to the manifold, which is dropped; 6nk²."""
     if metric.horizontal:
         if metric.D is None:
-            return k.call(horizontal, X, W)
-        return k.call(_horizontal_columns, X, W, metric.D)
+            return horizontal(k, X, W)
+        return _horizontal_columns(k, X, W, metric.D)
     if metric.D is None:
-        return k.call(_rotation, X, W, metric.omega)
-    return k.call(raise_columns, X, W, metric.D, metric.omega)
+        return _rotation(k, X, W, metric.omega)
+    columns = fused.raise_columns if k.fuses(W) else raise_columns
+    return columns(k, X, W, metric.D, metric.omega)
 
 
+@kernel
 def horizontal(k: Kernels, X: Array, W: Array) -> Array:
     return k.subtract(W, X, k.gram(X, W))
 
 
+@kernel
 def _horizontal_columns(k: Kernels, X: Array, W: Array, D: Array) -> Array:
     return k.combine(W, D, X, -(k.gram(X, W) @ D))
 
 
+@kernel
 def _rotation(k: Kernels, X: Array, W: Array, omega: Any) -> Array:
     m = k.gram(X, W)
     return k.subtract(W, X, m - omega * k.skew(m))
 
 
+@kernel
 def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: Any) -> Array:
     m = k.gram(X, W)
     A = (0.5 * omega) * k.skew(m)
     return k.combine(W, D, X, (A - m) @ D + D @ A)
 
 
+@kernel
 def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
     """The cotangent W whose φ(W) is the tangent nearest to T, in the canonical metric; 4nk²."""
     m = k.gram(X, T)
     return k.subtract(T, X, k.hermitian(m) + 0.5 * k.skew(m))
 
 
+@kernel
 def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> Array:
     """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB: no tall work."""
     B, yy = seen.B, seen.yy
@@ -75,6 +74,7 @@ def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> 
     return k.small_inner(D, yy) + (omega - 1.0) * k.small_inner(B, B @ D)
 
 
+@kernel
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     """D = M⁻¹ with M P M = R: of all D the one that minimises Tr(RD) Tr(PD⁻¹).
 
@@ -92,6 +92,7 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     return _rebuild(k, vectors, 1.0 / values)
 
 
+@kernel
 def spread(k: Kernels, D: Array, E: Array | None) -> Array:
     """The condition number of D relative to E: by how much two metrics differ; the worst one."""
     if E is not None:
@@ -120,39 +121,7 @@ def _tiny(k: Kernels, A: Array) -> float:
     return float(k.xp.finfo(A.dtype).smallest_normal) ** 0.5
 
 
-class Learning:
-    """What a manifold of matrices tells about curvature, so that a metric can be learned."""
-
-    def _k(self, X: Array) -> Kernels:
-        raise NotImplementedError
-
-    def squares(self, X: Array, seen: Curvature) -> Squares:
-        """What a step and the change of the gradient along it say about curvature."""
-        return self._k(X).call(squares, seen)
-
-    def mean_metric(self, X: Array, P: Array, R: Array, largest_ratio: float) -> Array:
-        return self._k(X).call(mean_metric, P, R, largest_ratio)
-
-    def metric_spread(self, X: Array, D: Array, E: Array | None) -> float:
-        return float(self._k(X).call(spread, D, E))
-
-    def no_curvature(self, X: Array) -> Array:
-        """A k×k zero, for each matrix of a stack."""
-        return 0.0 * self._k(X).gram(X, X)
-
-    def turning(self, X: Array, turn: Array) -> float:
-        """‖A‖_F of the rotation part A of a cotangent."""
-        return math.sqrt(float(self._k(X).squared_frobenius(turn)))
-
-    def rows(self, X: Array) -> int:
-        """n, on all ranks together."""
-        return self._k(X).rows(X)
-
-    def longest(self, T: Array) -> float:
-        """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""
-        return math.sqrt(float(self._k(T).call(_longest, T)))
-
-
-def _longest(k: Kernels, T: Array) -> Array:
+@kernel
+def longest_of(k: Kernels, T: Array) -> Array:
     squares = k.xp.sum(k.real(k.conj(T) * k.weigh(T)), axis=(-2, -1))
     return k.xp.max(k.reduce(squares)[0])

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stiefel.interop.arrays import kernels_for
-
-from .kernels import Array, Kernels
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.types import Array
 
 
 class NotPositive(ArithmeticError):

@@ -10,29 +10,34 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .kernels import Array, Kernels
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array
 
 Number = Any
 
 
+@kernel
 def prepare(k: Kernels, x: Array, w: Array) -> tuple[tuple[Number, Number, Number], Number, Number]:
     """Grams, ‖w‖²_g* and the squared defect of x."""
     grams = a, b, c = tuple(k.column_grams(x, w))
     return grams, k.sum_numbers(c + b * k.conj_number(b)), k.sum_numbers((a - 1.0) ** 2)
 
 
+@kernel
 def point(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
     """R(x, φ(tw)) = x P + w Q."""
     P, Q = _coefficients(k, grams, t)
     return _combined(k, x, w, grams, P, Q)
 
 
+@kernel
 def lift(k: Kernels, x: Array, y: Array) -> Array:
     m = k.column_gram(x, y)
     M = _twice_inverse(m)
     return M * y - k.real_number(m * M) * x
 
 
+@kernel
 def extrapolate(k: Kernels, x: Array, y: Array, tau: Any) -> Array:
     a, m, d = k.column_grams(x, y)
     M = _twice_inverse(m)
@@ -75,6 +80,7 @@ def _combined(
 # -- what moves along a ray; see `transport` ---------------------------------------------------
 
 
+@kernel
 def velocity(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
     """x'(t), from P = (|1 − hb|² − h²ac)/D and Q = ta/D, D = (1 − hb)(1 + hb̄) + h²ac."""
     a, b, c = grams
@@ -88,6 +94,7 @@ def velocity(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number
     return k.axpby((dN - P * dD) / D, x, (a - t * a / D * dD) / D, w)
 
 
+@kernel
 def transport(
     k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any, v: Array
 ) -> Array:
@@ -101,11 +108,13 @@ def transport(
     return v + k.axpby(2.0 * low, x, t * up, w)
 
 
+@kernel
 def carried(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
     """Q(t)φ(w)."""
     return transport(k, x, w, grams, t, k.axpby(grams[1], x, 1.0, w))
 
 
+@kernel
 def longest(k: Kernels, grams: tuple[Number, Number, Number]) -> Number:
     _, b, c = grams
     return k.largest_number(c + 3.0 * (b * k.conj_number(b)))

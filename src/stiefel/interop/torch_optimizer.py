@@ -9,12 +9,13 @@ import torch
 
 from stiefel.geometry import Product, Stiefel
 from stiefel.solvers.accelerated import AcceleratedGradient, State
+from stiefel.solvers.noise import Model, Watch
 from stiefel.solvers.problem import Problem
 
 Tensor = Any
 MARK = "_stiefel_manifold"
 # What a state holds beside points and values: numbers that survive in a state_dict.
-NUMBERS = ("f_X", "gamma", "k", "restarted", "noise", "ceiling", "blind")
+NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
 
 
 def mark_orthonormal(parameter: Tensor, manifold: Any = None) -> Tensor:
@@ -76,14 +77,14 @@ class Accelerated(torch.optim.Optimizer):
             raise TypeError("step() needs a closure that computes the loss and its gradient")
         objective = _ClosureObjective(closure, self._parameters)
         eps = self._geometry.eps(self._point())
-        problem = Problem(self._geometry, objective, eps=eps)
+        problem = Problem(self._geometry, objective, noise=Model(eps))
         before = self._entry(problem)
-        if not before.local.finite:
-            raise ValueError(f"the loss is {before.local.f}, or its gradient is not finite")
+        if not before.at.finite:
+            raise ValueError(f"the loss is {before.at.f}, or its gradient is not finite")
         after = self.method.step(problem, before)
         self._keep(after)
         objective.place(after.x)
-        return before.local.f
+        return before.at.f
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
@@ -104,26 +105,30 @@ class Accelerated(torch.optim.Optimizer):
         if not saved or moved:  # at first, or if somebody else has set the parameters
             return self.method.init(problem, now)
         X = tuple(self.state[p]["accepted"] for p in self._parameters)
-        local = problem.local(now)
-        if all(map(torch.equal, X, now)):
-            X, f_X = now, local.f
+        at = problem.gradient(now)
+        aim = problem.against(now, *problem.steepest(now, at))
+        at_X = all(map(torch.equal, X, now))
+        if at_X:
+            X, f_X = now, at.f
         else:
             f_X = saved["f_X"] if self.fixed else problem.objective.value(X)
         numbers = {name: saved[name] for name in NUMBERS} | {"f_X": f_X}
-        return State(x=now, local=local, X=X, **numbers)
+        return State(x=now, at=at, aim=aim, X=X, at_X=at_X, watch=Watch(*saved["watch"]), **numbers)
 
     def _keep(self, s: State) -> None:
         self._current = s
         for p, X in zip(self._parameters, s.X, strict=True):
             self.state[p]["accepted"] = X
-        self.state[self._parameters[0]].update({n: getattr(s, n) for n in NUMBERS})
+        numbers = {n: getattr(s, n) for n in NUMBERS} | {"watch": tuple(s.watch)}
+        self.state[self._parameters[0]].update(numbers)
 
 
 class _ClosureObjective:
     """f and its gradient through a closure that fills ``.grad``; one call gives both."""
 
     def __init__(self, closure: Callable[[], Any], parameters: list[Tensor]) -> None:
-        self.nfev = self.njev = 0
+        self.nfev = self.njev = self.nhev = 0
+        self.scale = 1.0
         self._closure, self._parameters = closure, parameters
         self._held: tuple[Any, float, Any] | None = None
 
@@ -155,6 +160,9 @@ class _ClosureObjective:
     ) -> tuple[float, Any, None]:
         f, gradient, _ = self.value_and_gradient(X)
         return f, project(X, gradient), None
+
+    def user_point(self, X: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return X
 
     def aux(self, X: tuple[Tensor, ...]) -> None:
         """A closure returns nothing for a preconditioner."""

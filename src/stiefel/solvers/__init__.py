@@ -6,8 +6,7 @@ from .accelerated import AcceleratedGradient
 from .conjugate_gradient import ConjugateGradient
 from .gradient_descent import GradientDescent
 from .lbfgs import LBFGS
-from .lean import LeanAccelerated
-from .metric import LearnedMetric
+from .learned_metric import LearnedMetric
 from .trust_region import TrustRegion
 
 METHODS: dict[str, Any] = {
@@ -15,7 +14,6 @@ METHODS: dict[str, Any] = {
     "auto": LBFGS(memory=5, metric=LearnedMetric()),
     "accelerated": AcceleratedGradient(),
     "accelerated-gradient-restart": AcceleratedGradient(restart="gradient"),
-    "accelerated-lean": LeanAccelerated(),
     "gradient-descent": GradientDescent(),
     "lbfgs": LBFGS(),
     "cg": ConjugateGradient(),
@@ -28,7 +26,6 @@ __all__ = [
     "AcceleratedGradient",
     "ConjugateGradient",
     "GradientDescent",
-    "LeanAccelerated",
     "LearnedMetric",
     "TrustRegion",
 ]

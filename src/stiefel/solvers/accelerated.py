@@ -16,41 +16,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .line_search import Trial, TwoSided
+from stiefel.types import Aim, Gradient, Point, Status
+
 from .momentum import LinearMomentum, Momentum
+from .noise import MARGIN, Watch
 from .parameters import check_choice, check_open_interval, check_positive
-from .problem import Local, Problem
-from .result import Status
-
-Array = Any
-
-
-# Beneath the noise of f: growth of the gradient that momentum alone does not make, and steps in
-# which it should have fallen.
-UNSTABLE = 10.0
-STALL = 100
-PATIENCE = 4  # times more of these after each reduction …
-REDUCTIONS = 2  # … of which there are so many
+from .problem import Problem
+from .two_sided import Trial, TwoSided
 
 
 class State(NamedTuple):
     """Y with the gradient tested there; X is the last accepted point."""
 
-    x: Array  # Y_t
-    local: Local  # f at Y_t
-    X: Array
+    x: Point  # Y_t
+    at: Gradient  # at Y_t
+    aim: Aim  # steepest descent from Y_t
+    X: Point
     f_X: float
     gamma: float  # γ_t
     k: int  # steps since the last restart
+    at_X: bool = True  # Y_t = X_t
     restarted: bool = False
-    noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
+    watch: Watch = Watch()
     ceiling: float = 0.0  # the longest recent step
-    blind: bool = False  # differences of f are beneath its noise
-    quiet: float = math.inf  # the gradient norm reached since then …
-    stalled: int = 0  # … and how many steps ago
-    calmed: int = 0  # how often the step was made shorter for that
     failure: Status | None = None
 
 
@@ -91,39 +81,28 @@ class AcceleratedGradient:
                 f"sufficient_decrease = {self.sufficient_decrease!r}, or every step restarts"
             )
 
-    def init(self, problem: Problem, x: Array) -> State:
-        local = problem.local(x)
-        return State(x, local, x, local.f, self.initial_step, 0)
+    def init(self, problem: Problem, x: Point) -> State:
+        at = problem.gradient(x)
+        aim = problem.against(x, *problem.steepest(x, at))
+        return State(x, at._replace(aux=None), aim, x, at.f, self.initial_step, 0)
 
     def step(self, problem: Problem, s: State) -> State:
-        patience = max(STALL * PATIENCE**s.calmed, s.k // 2)
-        if s.k > 0 and (s.local.norm > UNSTABLE * s.quiet or s.stalled > patience):
-            return self._calm(problem, s)
-        trial = self._search(problem, s)
+        trial = self._search(problem, s)  # lines 3 to 10: X_{t+1}, f there, γ_t
         if trial is None:
             return self._recover(problem, s)
-        X, f, gamma = trial.X, trial.f, trial.gamma
-        kept = {
-            "gamma": gamma,
-            "noise": trial.noise,
-            "ceiling": trial.ceiling,
-            "blind": not trial.readable,
-            "quiet": s.quiet,
-            "stalled": s.stalled,
-            "calmed": s.calmed,
-        }
         if self._must_restart(problem, s, trial):
-            return self._arrive(problem, s.X, s.f_X, s.X, 0, restarted=True, **kept)
+            back = trial._replace(X=s.X, f=s.f_X)  # Y_{t+1} = X_{t+1} = X_t
+            return self._arrive(problem, back, s.X, 0, restarted=True)
         alpha = self.momentum(s.k)
-        Y = problem.geometry.extrapolate(s.X, X, 1.0 + alpha) if alpha else X
-        return self._arrive(problem, X, f, Y, s.k + 1, **kept)
+        Y = problem.geometry.extrapolate(s.X, trial.X, 1.0 + alpha) if alpha else trial.X
+        return self._arrive(problem, trial, Y, s.k + 1)
 
     def _search(self, problem: Problem, s: State) -> Trial | None:
         if self.search == "fixed":
-            X = s.local.ray(-self.initial_step)
+            X = s.aim.curve(self.initial_step)
             f = problem.objective.value(X)
-            return Trial(X, f, self.initial_step, True, s.noise, self.initial_step)
-        return self._line_search(problem, s.local, s.gamma, s.noise, s.ceiling)
+            return Trial(X, f, self.initial_step, s.watch, self.initial_step)
+        return self._line_search(problem, s.at, s.aim, s.gamma, s.watch, s.ceiling)
 
     @cached_property
     def _line_search(self) -> TwoSided:
@@ -138,44 +117,32 @@ class AcceleratedGradient:
         if self.restart == "none" or s.k == 0:
             return False
         if self.restart == "function":
-            required = s.f_X - self.least_decrease * trial.gamma * s.local.slope
-            noise = max(trial.noise, problem.noise(s.f_X))
-            if abs(trial.f - s.f_X) > 2.0 * noise or math.isnan(trial.f):
+            required = s.f_X + self.least_decrease * trial.gamma * s.aim.slope
+            noise = max(trial.watch.noise, problem.noise.level(s.f_X))
+            if abs(trial.f - s.f_X) > MARGIN * noise or math.isnan(trial.f):
                 return trial.f > required
         # Beneath the noise of f only gradients can tell, so that Algorithm 1 asks Algorithm 2.
         geometry = problem.geometry
         W = geometry.lift(s.x, s.X)
-        return geometry.inner(s.x, s.local.G, W) < -trial.gamma * s.local.slope
+        return geometry.inner(s.x, s.at.G, W) < trial.gamma * s.aim.slope
 
     def _arrive(
-        self, problem: Problem, X: Array, f_X: float, Y: Array, k: int, **kept: Any
+        self, problem: Problem, to: Trial, Y: Point, k: int, restarted: bool = False
     ) -> State:
         """The state at Y; a gradient that is not finite there drops the momentum instead."""
-        quiet, stalled = kept.pop("quiet", math.inf), kept.pop("stalled", 0) + 1
-        local = problem.local(Y, f_X if Y is X else None)
-        if not local.finite and Y is not X:
-            Y, k, kept["restarted"] = X, 0, True
-            local = problem.local(X, f_X)
-        failure = None if local.finite else Status.NOT_FINITE
-        if not kept["blind"] or local.norm < 0.9 * quiet:
-            quiet, stalled = local.norm if kept["blind"] else math.inf, 0
-        kept |= {"quiet": quiet, "stalled": stalled}
-        return State(Y, local, X, f_X, k=k, failure=failure, **kept)
-
-    def _calm(self, problem: Problem, s: State) -> State:
-        """Nobody sees f rise beneath its noise, but a step beyond 4/(3L) keeps gradients up.
-
-        Two reductions bring every step that passed below that; gradients that stay up longer do so
-        because momentum is slow, and are given more time.
-        """
-        gamma = s.gamma / self.growth if s.calmed < REDUCTIONS else s.gamma
-        kept = {"gamma": gamma, "noise": s.noise, "blind": s.blind, "calmed": s.calmed + 1}
-        return self._arrive(problem, s.X, s.f_X, s.X, 0, restarted=True, **kept)
+        at = problem.gradient(Y, to.f if Y is to.X else None)
+        if not at.finite and Y is not to.X:
+            Y, k, restarted = to.X, 0, True
+            at = problem.gradient(Y, to.f)
+        failure = None if at.finite else Status.NOT_FINITE
+        aim, at_X = problem.against(Y, *problem.steepest(Y, at)), Y is to.X
+        at, kept = at._replace(aux=None), (to.watch, to.ceiling)
+        return State(Y, at, aim, to.X, to.f, to.gamma, k, at_X, restarted, *kept, failure)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found from Y_t: try again from X_t, or give up there."""
-        if s.k == 0 or s.x is s.X:
-            limit = s.local.slope * self.initial_step <= problem.noise(s.local.f)
+        if s.at_X:
+            limit = -s.aim.slope * self.initial_step <= problem.noise.level(s.at.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
-        kept = {"gamma": s.gamma, "noise": s.noise, "ceiling": s.gamma, "blind": s.blind}
-        return self._arrive(problem, s.X, s.f_X, s.X, 0, restarted=True, **kept)
+        back = Trial(s.X, s.f_X, s.gamma, s.watch, s.gamma)
+        return self._arrive(problem, back, s.X, 0, restarted=True)

@@ -19,14 +19,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from stiefel.types import Aim, Cotangent, Gradient, Point, Status
+
+from .noise import Watch
 from .parameters import check_choice, check_open_interval, check_positive
-from .problem import Local, Problem
-from .result import Status
-from .wolfe import Found, Lost, Start, Wolfe
-
-Array = Any
+from .problem import Problem
+from .wolfe import Found, Lost, Wolfe
 
 RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
@@ -34,16 +34,16 @@ ETA = 0.4  # Hager and Zhang's bound on negative β
 
 
 class State(NamedTuple):
-    x: Array
-    local: Local
-    D: Array  # the search direction, a cotangent at x
-    slope: float  # ⟨∇f, D⟩
+    x: Point
+    at: Gradient
+    W: Cotangent  # the gradient, preconditioned
+    square: float  # ⟨∇f, W⟩
+    aim: Aim  # along D
     first: float  # the first step to try along D; 0 where nothing is known
     gamma: float = 0.0  # length of the last step in units of its gradient
     k: int = 0  # steps since the last restart
     restarted: bool = False
-    noise: float = 0.0
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
 
 
@@ -83,61 +83,69 @@ class ConjugateGradient:
         check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
         check_open_interval(self, "curvature", self.sufficient_decrease, 1.0)
 
-    def init(self, problem: Problem, x: Array) -> State:
-        local = problem.local(x)
-        return State(x, local, _negative(problem, local.W), -local.slope, 0.0)
+    def init(self, problem: Problem, x: Point) -> State:
+        at = problem.gradient(x)
+        W, square = problem.steepest(x, at)
+        return State(x, at._replace(aux=None), W, square, problem.against(x, W, square), 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
-        if not s.local.norm > 0:
+        if not s.at.norm > 0:
             return s._replace(failure=Status.ROUNDING_LIMIT)
-        ray = problem.geometry.ray(s.x, s.D)
-        length = math.sqrt(ray.squared_norm)
+        length = math.sqrt(s.aim.curve.squared_norm)
         first = s.first or self.initial_length / length
-        found = self._search(problem, Start(s.local.f, s.slope, ray, s.noise), first)
+        found = self._search(problem, s.at, s.aim, first, s.watch)
         if isinstance(found, Lost):
-            return self._recover(problem, s._replace(noise=found.noise))
-        new = self._arrive(problem, s, found, ray)
-        return new._replace(
-            gamma=found.t * length / s.local.norm,
-            noise=found.noise,
-            blind=not found.readable,
-        )
+            return self._recover(problem, s._replace(watch=found.watch))
+        new = self._arrive(problem, s, found)
+        return new._replace(gamma=found.t * length / s.at.norm, watch=found.watch)
 
     @cached_property
     def _search(self) -> Wolfe:
         return Wolfe(self.sufficient_decrease, self.curvature)
 
-    def _arrive(self, problem: Problem, s: State, found: Found, ray: Any) -> State:
-        geometry, x, local = problem.geometry, found.X, found.local
-        d = ray.transport(found.t, s.D)
-        products = self._products(problem, s, found, ray, d)
+    def _arrive(self, problem: Problem, s: State, found: Found) -> State:
+        geometry, x, at = problem.geometry, found.X, found.at
+        W, square = problem.steepest(x, at)
+        d = s.aim.curve.transport(found.t, s.aim.direction)
+        products = self._products(problem, s, found, W, square, d)
         beta = self._beta(products)
-        D = geometry.combine(-1.0, local.W, beta, d)
-        slope = beta * products.dg - local.slope
+        D = geometry.combine(-1.0, W, beta, d)
+        slope = beta * products.dg - square
         k, restarted = s.k + 1, False
-        size = local.norm * geometry.norm(x, D) if math.isfinite(beta) else math.inf
-        if not slope < -LEAST_COSINE * size:
-            D, slope, k, restarted = _negative(problem, local.W), -local.slope, 0, True
+        size = at.norm * geometry.norm(x, D) if math.isfinite(beta) else math.inf
+        if slope < -LEAST_COSINE * size:
+            aim = Aim(D, slope, geometry.ray(x, D))
+        else:
+            aim, k, restarted = problem.against(x, W, square), 0, True
         # A quadratic has its minimum along D where the last one would have had it.
-        first = found.t * s.slope / slope if slope else 0.0  # zero: the gradient vanishes exactly
-        return State(x, local, D, slope, first, k=k, restarted=restarted)
+        first = found.t * s.aim.slope / aim.slope if aim.slope else 0.0  # zero: ∇f vanishes exactly
+        at = at._replace(aux=None)
+        return State(x, at, W, square, aim, first, k=k, restarted=restarted)
 
-    def _products(self, problem: Problem, s: State, found: Found, ray: Any, d: Array) -> Products:
-        geometry, x, local = problem.geometry, found.X, found.local
-        y = geometry.combine(1.0, local.G, -1.0, ray.transport(found.t, s.local.G))
+    def _products(
+        self,
+        problem: Problem,
+        s: State,
+        found: Found,
+        W: Cotangent,
+        square: float,
+        d: Cotangent,
+    ) -> Products:
+        geometry, x, G, curve = problem.geometry, found.X, found.at.G, s.aim.curve
+        y = geometry.combine(1.0, G, -1.0, curve.transport(found.t, s.at.G))
         z = y
         if problem.precond is not None:
-            z = geometry.combine(1.0, local.W, -1.0, ray.transport(found.t, s.local.W))
-        dg = geometry.inner(x, d, local.G)
+            z = geometry.combine(1.0, W, -1.0, curve.transport(found.t, s.W))
+        dg = geometry.inner(x, d, G)
         return Products(
-            geometry.inner(x, z, local.G),
+            geometry.inner(x, z, G),
             geometry.inner(x, y, z),
             dg,
-            dg - s.slope,  # T is an isometry
-            s.slope,
-            ray.squared_norm,
-            s.local.slope,
-            local.slope,
+            dg - s.aim.slope,  # T is an isometry
+            s.aim.slope,
+            curve.squared_norm,
+            s.square,
+            square,
         )
 
     def _beta(self, p: Products) -> float:
@@ -156,17 +164,13 @@ class ConjugateGradient:
         """No step was found: try the gradient, or give up."""
         if s.k == 0:
             return s._replace(failure=_why(problem, s, self.initial_length))
-        D = _negative(problem, s.local.W)
-        first = s.gamma * s.local.norm / math.sqrt(s.local.ray.squared_norm)
-        return s._replace(D=D, slope=-s.local.slope, first=first, k=0, restarted=True)
-
-
-def _negative(problem: Problem, W: Array) -> Array:
-    return problem.geometry.combine(-1.0, W, 0.0, W)
+        aim = problem.against(s.x, s.W, s.square)
+        first = s.gamma * s.at.norm / math.sqrt(aim.curve.squared_norm)
+        return s._replace(aim=aim, first=first, k=0, restarted=True)
 
 
 def _why(problem: Problem, s: State, length: float) -> Status:
     """Why no step was found along −W: rounding hides it, or f contradicts its gradient."""
-    predicted = s.local.slope * length / max(s.local.norm, math.ulp(0.0))
-    limit = s.blind or predicted <= max(s.noise, problem.noise(s.local.f))
+    predicted = s.square * length / max(s.at.norm, math.ulp(0.0))
+    limit = s.watch.blind or predicted <= max(s.watch.noise, problem.noise.level(s.at.f))
     return Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+
+from stiefel.types import Point
 
 from .accelerated import AcceleratedGradient, State
 from .momentum import NoMomentum
 from .problem import Problem
-
-Array = Any
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class GradientDescent:
             momentum=NoMomentum(),
         )
 
-    def init(self, problem: Problem, x: Array) -> State:
+    def init(self, problem: Problem, x: Point) -> State:
         return self._method.init(problem, x)
 
     def step(self, problem: Problem, s: State) -> State:

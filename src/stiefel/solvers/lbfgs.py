@@ -17,9 +17,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .metric import (
+from stiefel.types import Aim, Cotangent, Gradient, Point, Status, Tangent
+
+from .learned_metric import (
     Learned,
     LearnedMetric,
     first_scale,
@@ -27,30 +29,29 @@ from .metric import (
     parts_of,
     raised,
     squared_change,
+    squared_length,
     still_invariant,
 )
-from .pairs import NOTHING, Pairs, apply_inverse, no_pairs, remember
+from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
+from .noise import Watch
 from .parameters import check_integer, check_open_interval, check_positive
-from .problem import Gradient, Local, Problem
-from .result import Status
+from .problem import Problem
 from .secant_search import SecantSearch, Step
-
-Array = Any
 
 LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
 
 
 class State(NamedTuple):
-    x: Array
-    local: Local  # W is the search direction, a tangent up to the parts of old pairs
+    x: Point
+    at: Gradient
+    aim: Aim  # along a tangent, up to the parts of old pairs
     pairs: Pairs
     learned: tuple[Learned, ...]
     gamma: float = 0.0  # γ of H₀; 0 before the first pair
     k: int = 0  # pairs in use
     restarted: bool = False
-    noise: float = 0.0
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
 
 
@@ -85,7 +86,7 @@ class LBFGS:
         check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
         check_open_interval(self, "curvature", self.sufficient_decrease, 1.0)
 
-    def init(self, problem: Problem, x: Array) -> State:
+    def init(self, problem: Problem, x: Point) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
@@ -93,7 +94,7 @@ class LBFGS:
         return self._aimed(problem, x, at, pairs, learned, 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
-        taken = self._search(problem, s.local, s.noise)
+        taken = self._search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)
         return self._arrive(problem, s, taken)
@@ -104,7 +105,7 @@ class LBFGS:
 
     def _arrive(self, problem: Problem, s: State, taken: Step) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
-        geometry, x, at, pair = problem.geometry, taken.X, taken.gradient, taken.pair
+        geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
         pairs, gamma = s.pairs, s.gamma
         learned, kept = still_invariant(geometry, x, at, s.learned)
         if not kept:
@@ -112,18 +113,18 @@ class LBFGS:
         if self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
-        length = taken.t * s.local.ray.length  # of s: the transport is isometric
-        if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):
+        length = taken.t * s.aim.curve.length  # of s: the transport is isometric
+        if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
         new = self._aimed(problem, x, at, pairs, learned, gamma)
-        return new._replace(pairs=new.pairs.spent(), noise=taken.noise, blind=not taken.readable)
+        return new._replace(pairs=new.pairs.spent(), watch=taken.watch)
 
     def _aimed(
         self,
         problem: Problem,
-        x: Array,
+        x: Point,
         at: Gradient,
         pairs: Pairs,
         learned: tuple[Learned, ...],
@@ -131,35 +132,35 @@ class LBFGS:
     ) -> State:
         """The state at x with its search direction; memory that does not descend is forgotten."""
         geometry, forgot = problem.geometry, False
+        bare = at._replace(aux=None)
         if at.norm == 0 or not at.finite:
-            local = Local(at.f, at.G, at.norm, at.G, 0.0, geometry.ray(x, at.G), at.turn)
-            return State(x, local, pairs, learned, gamma)
+            return State(x, bare, Aim(at.G, 0.0, geometry.ray(x, at.G)), pairs, learned, gamma)
         metric = metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma)
-        slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        if pairs.held and not slope < -LEAST_COSINE * at.norm * ray.length:
+        slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+        if pairs.held and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, forgot = pairs.forgotten(), True
             T = self._direction(problem, x, at, pairs, learned, gamma)
-            slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+            slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, ray = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        local = Local(at.f, at.G, at.norm, T, slope, ray, at.turn, metric)
-        return State(x, local, pairs, learned, gamma, pairs.held, forgot)
+            slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+        aim = Aim(T, slope, curve, metric)
+        return State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot)
 
     def _direction(
         self,
         problem: Problem,
-        x: Array,
+        x: Point,
         at: Gradient,
         pairs: Pairs,
         learned: tuple[Learned, ...],
         gamma: float,
-    ) -> Array:
+    ) -> Tangent:
         """−H ∇f."""
         if pairs.held:
 
-            def phi(q: Array) -> Array:
+            def phi(q: Cotangent) -> Tangent:
                 return raised(problem, x, q, learned, at.aux, overwrite=True)
 
             owned = problem.precond is None  # otherwise it may be an array of the user's
@@ -171,9 +172,9 @@ class LBFGS:
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
         if s.k == 0:
-            limit = s.blind or abs(s.local.slope) <= problem.worst_rounding(s.local.f)
+            limit = s.watch.blind or abs(s.aim.slope) <= problem.noise.worst(s.at.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)
         pairs = s.pairs.forgotten()
         new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma)
-        return new._replace(restarted=True, noise=s.noise, blind=s.blind)
+        return new._replace(restarted=True, watch=s.watch)

@@ -15,31 +15,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stiefel.geometry.secant import Secant
+from stiefel.geometry.ray import Secant
+from stiefel.types import Aim, Gradient, Point
 
-from .line_search import MARGIN
-from .problem import Gradient, Local, Problem
-
-Array = Any
+from .noise import MARGIN, Kind, Watch, Witness, judge
+from .problem import Problem
 
 MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short
-DWARFED = 100.0  # a disagreement so many times larger than the change that slopes predict
-SHORTER = 4.0  # steps are compared when one is so many times shorter
 
 
 class Step(NamedTuple):
     """A step that was taken."""
 
     t: float
-    X: Array
-    gradient: Gradient
+    X: Point
+    at: Gradient
     pair: Secant  # None while the search goes on
     sy: float  # ⟨s, y⟩ = t (s(t) − s₀): the transport is isometric
-    noise: float  # the noise of f beyond plain rounding, as measured so far
-    readable: bool  # the decrease is larger than the noise of f
+    watch: Watch
 
 
 @dataclass(frozen=True)
@@ -50,35 +46,36 @@ class SecantSearch:
     curvature: float = 0.9  # c₂
     longest: float = 1.0
 
-    def __call__(self, problem: Problem, local: Local, noise: float) -> Step | None:
-        """From t = 1 on along the ray of ``local``, whose slope is s₀ < 0."""
-        f, slope, ray, size = local.f, local.slope, local.ray, local.ray.longest
+    def __call__(self, problem: Problem, start: Gradient, aim: Aim, watch: Watch) -> Step | None:
+        """From t = 1 on along the curve of ``aim``."""
+        f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.longest
         limit = self.longest / size if size > 0 else math.inf
-        low, high = 0.0, math.inf
+        low, high, noise = 0.0, math.inf, watch.noise
         kept: Step | None = None
         step: Step | None
-        doubts: list[tuple[float, float, float]] = []  # t, how far f and slopes disagree, slopes
+        doubts: list[Witness] = []
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
             X = at = pair = step = None  # the tall arrays of the trial before
-            X = ray(t)
+            X = curve(t)
             at = problem.gradient(X)
             if not at.finite:
                 high, t = t, low + 0.1 * (t - low)
                 continue
-            pair = ray.secant(t, local, at)
+            pair = curve.secant(t, start, at)
             end = problem.geometry.dot(at.G, pair.s) / t
-            level = max(noise, problem.noise(f))
+            level = max(noise, problem.noise.level(f))
             rise, area = at.f - f, 0.5 * t * (slope + end)
             wanted = self.sufficient_decrease * t * slope
             good = rise <= wanted or (rise <= level and area <= wanted and not doubts)
-            if not good and area <= wanted and rise - area <= problem.plausible_noise(f):
-                doubts.append((t, rise - area, area))
-                if _is_noise(doubts):
-                    noise, good = max(gap for _, gap, _ in doubts), True
+            if not good and area <= wanted and rise - area <= problem.noise.plausible(f):
+                doubts.append(Witness(t, rise - area, abs(area), rise == 0))
+                verdict = judge(doubts, level, problem.noise.plausible(f))
+                if verdict.kind is Kind.NOISE:
+                    noise, good = max(noise, verdict.noise), True
             if good:
-                readable = -0.5 * t * slope > MARGIN * level
-                step = Step(t, X, at, pair, t * (end - slope), noise, readable)
+                blind = -0.5 * t * slope <= MARGIN * level
+                step = Step(t, X, at, pair, t * (end - slope), Watch(noise, blind))
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]
@@ -92,21 +89,8 @@ class SecantSearch:
                 break
         if kept is None:
             return None
-        pair = ray.secant(kept.t, local, kept.gradient)
-        return kept._replace(X=ray(kept.t), pair=pair)  # the same bits as before
-
-
-def _is_noise(doubts: list[tuple[float, float, float]]) -> bool:
-    """Whether f disagrees with its slopes by as much on a short step as on a long one.
-
-    The disagreement of a wrong gradient is proportional to the step, that of a smooth function
-    falls with its cube: only noise stays.  Noise that varies on the scale of the step is known by
-    its size: it dwarfs all that the slopes predict.
-    """
-    last, now, _ = doubts[-1]
-    if any(SHORTER * last <= t and 2.0 * now >= gap for t, gap, _ in doubts):
-        return True
-    return len(doubts) >= 3 and all(gap > DWARFED * abs(area) for _, gap, area in doubts)
+        pair = curve.secant(kept.t, start, kept.at)
+        return kept._replace(X=curve(kept.t), pair=pair)  # the same bits as before
 
 
 def _secant(start: float, end: float) -> float:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Array = Any
+from stiefel.types import Array
 
 MOST = 5  # iterations per dimension: rounding delays an end that exact arithmetic has at one
 

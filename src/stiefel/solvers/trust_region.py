@@ -4,13 +4,13 @@
     X_{t+1} = R(X_t, φ(W)) if f fell by at least ρ' of what m predicts, else X_t
     Δ ← Δ/4 if the model was poor, 2Δ if it was good and W reached the boundary.
 
-H is the Riemannian Hessian (`stiefel.geometry.second_order`), whose Euclidean part comes from
+H is the Riemannian Hessian (`stiefel.geometry.hessian`), whose Euclidean part comes from
 ``hessp``, from autodiff, or from differences of gradients along the ray of W.  The inner iteration
 ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇f‖, without units; four digits a step
 are enough.  Beneath the noise of f the ratio says nothing: there a step must make the gradient
 smaller.
 
-Steps that f refuses testify (`evidence`): f − m falls with the cube of the step, with its square if
+Steps that f refuses testify (`noise`): f − m falls with the cube of the step, with its square if
 the Hessian is wrong, with the step itself if the gradient is, and not at all if f is noisy.
 """
 
@@ -19,16 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .evidence import LONGEST, Gap, contradicts, drowned, measured_noise
-from .line_search import MARGIN
+from stiefel.types import Array, Gradient, Point, Status
+
+from .noise import LONGEST, MARGIN, Kind, Watch, Witness, judge, measured
 from .parameters import check_open_interval, check_positive
-from .problem import Local, Problem
-from .result import Status
+from .problem import Problem
 from .steihaug import Step, truncated_cg
-
-Array = Any
 
 POOR, GOOD = 0.25, 0.75  # of the predicted decrease
 SHORTEST = 1e-3  # of a step that rounding allows: a trust region this small has failed
@@ -40,8 +38,8 @@ LEAST_FACTOR = 1e-4
 
 
 class State(NamedTuple):
-    x: Array
-    local: Local
+    x: Point
+    at: Gradient
     gradient: Array  # Euclidean, which the curvature of the manifold needs
     radius: float  # Δ
     reference: float  # ‖∇f₀‖
@@ -49,10 +47,9 @@ class State(NamedTuple):
     k: int = 0  # steps accepted since the last rejection
     rejections: int = 0  # since the last accepted step
     restarted: bool = False  # the last step was rejected
-    blind: bool = False
+    watch: Watch = Watch()
     failure: Status | None = None
-    doubts: tuple[Gap, ...] = ()  # of visible steps that f refused since it allowed one
-    noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
+    doubts: tuple[Witness, ...] = ()  # visible steps that f refused since it allowed one
 
 
 @dataclass(frozen=True)
@@ -77,45 +74,44 @@ class TrustRegion:
         check_open_interval(self, "least_ratio", 0.0, POOR)
         check_open_interval(self, "residual_factor", 0.0, 1.0)
 
-    def init(self, problem: Problem, x: Array) -> State:
-        local, gradient = _evaluate(problem, x)
-        return State(x, local, gradient, self.initial_radius, local.norm)
+    def init(self, problem: Problem, x: Point) -> State:
+        at, gradient = _evaluate(problem, x)
+        return State(x, at, gradient, self.initial_radius, at.norm)
 
     def step(self, problem: Problem, s: State) -> State:
-        if not s.local.norm > 0:
+        if not s.at.norm > 0:
             return s._replace(failure=Status.ROUNDING_LIMIT)
         step = self._model_step(problem, s)
         x = problem.geometry.ray(s.x, step.W)(1.0)
-        local, gradient = _evaluate(problem, x)
-        gap = _gap(step, s.local, local)
-        s = s._replace(noise=max(s.noise, self._measured(problem, s, gap)))
+        at, gradient = _evaluate(problem, x)
+        doubt = _doubt(step, s.at, at)
+        noise = max(s.watch.noise, self._measured(problem, s, doubt))
+        s = s._replace(watch=s.watch._replace(noise=noise))
         # The noise of f added to both sides: ρ tends to 1 where neither decrease can be seen.
-        noise = MARGIN * max(s.noise, problem.noise(s.local.f))
-        blind = step.decrease <= noise
-        ratio = (
-            (s.local.f - local.f + noise) / (step.decrease + noise) if local.finite else -math.inf
-        )
-        if blind and local.norm >= s.local.norm:
+        level = MARGIN * max(noise, problem.noise.level(s.at.f))
+        blind = step.decrease <= level
+        ratio = (s.at.f - at.f + level) / (step.decrease + level) if at.finite else -math.inf
+        if blind and at.norm >= s.at.norm:
             ratio = -math.inf
-        if not ratio > self.least_ratio and _halves_gradient(problem, s, local):
+        if not ratio > self.least_ratio and _halves_gradient(problem, s, at):
             ratio, blind = 0.5, True
         radius = self._radius(s.radius, step, ratio)
-        unseen = s.doubts and blind and step.on_boundary and not s.noise
-        if unseen and not self._is_limited(problem, s, noise):
+        unseen = s.doubts and blind and step.on_boundary and not noise
+        if unseen and not self._is_limited(problem, s, level):
             # Refused until nothing can be seen: a gradient that got smaller there proves nothing.
-            failure = Status.ROUNDING_LIMIT if drowned(s.doubts) else Status.STEP_NOT_FOUND
-            return s._replace(failure=failure, restarted=True, blind=True)
+            watch = s.watch._replace(blind=True)
+            return s._replace(failure=_why(problem, s), restarted=True, watch=watch)
         if not ratio > self.least_ratio:
-            return self._reject(problem, s, radius, blind, gap)
+            return self._reject(problem, s, radius, blind, doubt)
         doubts = s.doubts if blind else ()
         length = math.sqrt(step.squared_length)
-        new = State(x, local, gradient, radius, s.reference, length, s.k + 1, blind=blind)
-        return new._replace(doubts=doubts, noise=s.noise)
+        new = State(x, at, gradient, radius, s.reference, length, s.k + 1)
+        return new._replace(doubts=doubts, watch=Watch(noise, blind))
 
-    def _measured(self, problem: Problem, s: State, gap: Gap | None) -> float:
-        if gap is None or gap.size <= problem.noise(s.local.f):
+    def _measured(self, problem: Problem, s: State, doubt: Witness | None) -> float:
+        if doubt is None or doubt.gap <= problem.noise.level(s.at.f):
             return 0.0
-        return measured_noise(gap, s.doubts, problem.plausible_noise(s.local.f))
+        return measured(doubt, s.doubts, problem.noise.plausible(s.at.f))
 
     def _radius(self, radius: float, step: Step, ratio: float) -> float:
         if not ratio >= POOR:
@@ -125,34 +121,35 @@ class TrustRegion:
         return radius
 
     def _reject(
-        self, problem: Problem, s: State, radius: float, blind: bool, gap: Gap | None
+        self, problem: Problem, s: State, radius: float, blind: bool, doubt: Witness | None
     ) -> State:
         rejections, failure, doubts = s.rejections + 1, None, s.doubts
-        noise = max(s.noise, problem.noise(s.local.f))
-        if gap is not None and gap.size > noise and gap.distance <= LONGEST:
-            doubts = (*doubts, gap)[-MOST_DOUBTS:]
-        tiny = radius * s.local.norm < SHORTEST * noise
-        if contradicts(list(doubts), noise):
+        noise = max(s.watch.noise, problem.noise.level(s.at.f))
+        if doubt is not None and doubt.gap > noise and doubt.distance <= LONGEST:
+            doubts = (*doubts, doubt)[-MOST_DOUBTS:]
+        kept = s._replace(radius=radius, k=0, rejections=rejections, restarted=True)
+        kept = kept._replace(watch=s.watch._replace(blind=blind), doubts=doubts)
+        tiny = radius * s.at.norm < SHORTEST * noise
+        if judge(doubts, noise, math.inf).kind is Kind.WRONG:
             failure = Status.STEP_NOT_FOUND
         elif tiny or (blind and rejections >= BLIND_REJECTIONS):
-            limit = drowned(doubts) or self._is_limited(problem, s, noise)
-            failure = Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND
-        kept = s._replace(radius=radius, k=0, rejections=rejections, restarted=True)
-        return kept._replace(blind=blind, doubts=doubts, failure=failure)
+            limited = self._is_limited(problem, s, noise)
+            failure = Status.ROUNDING_LIMIT if limited else _why(problem, kept)
+        return kept._replace(failure=failure)
 
     def _is_limited(self, problem: Problem, s: State, noise: float) -> bool:
         """Whether rounding explains that no step was found: of f, or of a gradient this small."""
         size = max(s.reference, math.sqrt(problem.geometry.dot(s.gradient, s.gradient)))
-        unreadable = SHORTEST * self.initial_radius * s.local.norm <= noise
-        return unreadable or s.local.norm <= math.sqrt(problem.eps) * size
+        unreadable = SHORTEST * self.initial_radius * s.at.norm <= noise
+        return unreadable or s.at.norm <= math.sqrt(problem.noise.eps) * size
 
     def _model_step(self, problem: Problem, s: State) -> Step:
-        relative = s.local.norm / s.reference if s.reference else 1.0
+        relative = s.at.norm / s.reference if s.reference else 1.0
         # Of differences of gradients half of the digits are right.
-        accuracy = 10.0 * (problem.eps if problem.hessp else math.sqrt(problem.eps))
+        accuracy = 10.0 * (problem.noise.eps if problem.hessp else math.sqrt(problem.noise.eps))
         least = max(LEAST_FACTOR, accuracy)
         factor = min(self.residual_factor, max(relative**self.residual_exponent, least))
-        rounding = problem.eps * math.sqrt(problem.geometry.dot(s.gradient, s.gradient))
+        rounding = problem.noise.eps * math.sqrt(problem.geometry.dot(s.gradient, s.gradient))
         precondition = None
         if problem.precond is not None:
             aux = problem.objective.aux(s.x)
@@ -160,35 +157,43 @@ class TrustRegion:
         return truncated_cg(
             problem.geometry,
             s.x,
-            s.local.G,
+            s.at.G,
             hessian_of(problem, s.x, s.gradient),
             s.radius,
-            max(factor * s.local.norm, rounding),
+            max(factor * s.at.norm, rounding),
             precondition,
             accuracy,
         )
 
 
-def _evaluate(problem: Problem, x: Array) -> tuple[Local, Array]:
-    """f near x, and the Euclidean gradient that `Local` drops."""
+def _evaluate(problem: Problem, x: Point) -> tuple[Gradient, Array]:
+    """What is known at x, and the Euclidean gradient, which the curvature of the manifold needs."""
     geometry = problem.geometry
-    f, gradient, aux = problem.objective.value_and_gradient(x)
-    local = problem.assemble(x, f, geometry.project(x, gradient), aux)
+    f, gradient, _ = problem.objective.value_and_gradient(x)
+    G, square, turn = geometry.gradient(x, gradient)
+    norm = math.sqrt(square) if square >= 0 else math.nan
     # A copy: the user's function may write its next gradient into the same array.
-    return local, geometry.combine(1.0, gradient, 0.0, gradient)
+    return Gradient(f, G, norm, None, turn), geometry.combine(1.0, gradient, 0.0, gradient)
 
 
-def _gap(step: Step, old: Local, new: Local) -> Gap | None:
+def _doubt(step: Step, old: Gradient, new: Gradient) -> Witness | None:
     """How far f and its model disagree at the end of a step."""
     if not new.finite:
         return None
-    return Gap(math.sqrt(step.squared_length), abs(new.f - old.f + step.decrease))
+    return Witness(math.sqrt(step.squared_length), abs(new.f - old.f + step.decrease))
 
 
-def _halves_gradient(problem: Problem, s: State, local: Local) -> bool:
+def _why(problem: Problem, s: State) -> Status:
+    """Why every step was refused: f is noisy, or contradicts its gradient."""
+    verdict = judge(s.doubts, problem.noise.level(s.at.f), problem.noise.plausible(s.at.f))
+    noisy = verdict.kind in (Kind.NOISE, Kind.DROWNED)
+    return Status.ROUNDING_LIMIT if noisy else Status.STEP_NOT_FOUND
+
+
+def _halves_gradient(problem: Problem, s: State, at: Gradient) -> bool:
     """Whether a step that f refuses is a Newton step within what may be noise of f."""
-    rise = local.f - s.local.f
-    return local.norm < 0.5 * s.local.norm and rise <= problem.plausible_noise(s.local.f)
+    rise = at.f - s.at.f
+    return at.norm < 0.5 * s.at.norm and rise <= problem.noise.plausible(s.at.f)
 
 
 def hessian_of(problem: Problem, x: Array, gradient: Array) -> Callable[[Array], Array]:
@@ -212,6 +217,6 @@ def _by_differences(problem: Problem, x: Array, gradient: Array, W: Array) -> Ar
     geometry = problem.geometry
     ray = geometry.ray(x, W)
     size = max(1.0, math.sqrt(geometry.dot(x, x)))
-    h = math.sqrt(problem.eps) * size / math.sqrt(ray.squared_norm)
+    h = math.sqrt(problem.noise.eps) * size / math.sqrt(ray.squared_norm)
     _, there, _ = problem.objective.value_and_gradient(ray(h))
     return geometry.combine(1.0 / h, there, -1.0 / h, gradient)

@@ -14,21 +14,20 @@ nothing), safeguarded by bisection; a trial that is not finite shortens the step
 trial evaluates value and gradient together: the first one is nearly always accepted, and its
 gradient is the next iteration's.
 
-Values and derivatives of the trials are compared (`evidence`).  When they show noise, the bracket
-is made again from all trials; when they contradict each other, the search ends.
+Values and derivatives of the trials are compared (`noise`).  When they show noise, the bracket is
+made again from all trials; when they contradict each other, the search ends.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .evidence import CLEAR, LONGEST, Gap, contradicts, gap, lost_digits, measured_noise
-from .line_search import MARGIN
-from .problem import Local, Problem
+from stiefel.types import Aim, Gradient, Point
 
-Array = Any
+from .noise import CLEAR, MARGIN, Kind, Watch, Witness, judge, lost_digits, measured, testifies
+from .problem import Problem
 
 MAX_TRIALS = 40
 MARGINAL = 0.1  # a trial keeps this part of the bracket away from its ends
@@ -37,24 +36,14 @@ CONTRACTION = 0.1  # after a trial that is not finite
 SLOW = 0.6  # two trials must shrink the bracket by this factor, or it is bisected
 
 
-class Start(NamedTuple):
-    """What a search begins with: a point, f there, and a curve that descends."""
-
-    f: float
-    slope: float  # φ'(0) < 0
-    ray: Any  # t ↦ X(t)
-    noise: float = 0.0  # the noise of f beyond plain rounding, as measured so far
-
-
 class Trial(NamedTuple):
     """A point on the curve."""
 
     t: float
     f: float
     slope: float  # φ'(t)
-    X: Array = None
-    local: Local | None = None
-    aux: Any = None
+    X: Point = None
+    at: Gradient | None = None
 
     @property
     def finite(self) -> bool:
@@ -65,18 +54,16 @@ class Found(NamedTuple):
     """An accepted trial, and what was learnt about the noise of f."""
 
     t: float
-    X: Array
-    local: Local
-    aux: Any
+    X: Point
+    at: Gradient
     slope: float
-    noise: float
-    readable: bool  # the decrease is larger than the noise of f
+    watch: Watch
 
 
 class Lost(NamedTuple):
     """No step was found; what was learnt about the noise of f."""
 
-    noise: float
+    watch: Watch
 
 
 @dataclass(frozen=True)
@@ -86,9 +73,11 @@ class Wolfe:
     sufficient_decrease: float = 1e-4  # c₁
     curvature: float = 0.9  # c₂
 
-    def __call__(self, problem: Problem, start: Start, t: float) -> Found | Lost:
+    def __call__(
+        self, problem: Problem, at: Gradient, aim: Aim, t: float, watch: Watch
+    ) -> Found | Lost:
         """A step that meets the conditions, else one that descends visibly, else none."""
-        search = _Search(self, problem, start)
+        search = _Search(self, problem, at, aim, watch)
         for _ in range(MAX_TRIALS):
             trial = search.at(t)
             if search.accepts(trial):
@@ -100,34 +89,34 @@ class Wolfe:
             t = search.next()
             if not search.low.t < t < math.inf:
                 break
-        fell = search.low.f < start.f - search.noise
-        return search.found(search.low) if fell else Lost(search.measured)
+        fell = search.low.f < at.f - search.noise
+        return search.found(search.low) if fell else Lost(watch._replace(noise=search.measured))
 
 
 class _Search:
     """Trials along one curve and the bracket they make."""
 
-    def __init__(self, rule: Wolfe, problem: Problem, start: Start) -> None:
-        self.rule, self.problem, self.start = rule, problem, start
-        self.measured = start.noise
-        self.low = Trial(0.0, start.f, start.slope)
+    def __init__(self, rule: Wolfe, problem: Problem, at: Gradient, aim: Aim, watch: Watch) -> None:
+        self.rule, self.problem, self.aim, self.watch = rule, problem, aim, watch
+        self.measured = watch.noise
+        self.first = self.low = Trial(0.0, at.f, aim.slope)
         self.widths: list[float] = []
-        self.gaps: list[Gap] = []
-        self.doubts: list[Gap] = []  # of trials whose values are too high for their slopes
-        self.still: list[Gap] = []  # of trials where f had not changed
+        self.gaps: list[Witness] = []  # between trials …
+        self.short: list[Witness] = []  # … and from the start to short ones
+        self.doubts: list[Witness] = []  # of trials whose values are too high for their slopes
         self.trials = [self.low]
 
     @property
     def noise(self) -> float:
-        return max(self.measured, self.problem.noise(self.start.f))
+        return max(self.measured, self.problem.noise.level(self.first.f))
 
     def at(self, t: float) -> Trial:
-        X = self.start.ray(t)
-        local, aux = self.problem.local_and_aux(X)
+        X = self.aim.curve(t)
+        at = self.problem.gradient(X)
         trial = Trial(t, math.nan, math.nan)
-        if local.finite:
-            slope = self.problem.geometry.pair(X, local.G, self.start.ray.velocity(t))
-            trial = Trial(t, local.f, slope, X, local, aux)
+        if at.finite:
+            slope = self.problem.geometry.pair(X, at.G, self.aim.curve.velocity(t))
+            trial = Trial(t, at.f, slope, X, at)
         if trial.finite:
             self._compare(trial)
         self.trials.append(trial)
@@ -136,7 +125,7 @@ class _Search:
 
     def acceptable_after_all(self) -> Trial | None:
         """A trial refused for a difference of values that turned out to be noise."""
-        if self.measured <= self.start.noise:
+        if self.measured <= self.watch.noise:
             return None
         return next((trial for trial in self.trials[1:] if self.accepts(trial)), None)
 
@@ -144,12 +133,13 @@ class _Search:
         """Whether no shorter step will do either, because f does not fall as its slope says."""
         if not (self._is_short(trial) and trial.slope < 0 and self.too_high(trial)):
             return False
-        self.doubts.append(gap(self.trials[0], trial))
-        return contradicts(self.doubts, self.noise)
+        self.doubts.append(_gap(self.first, trial))
+        verdict = judge(self.doubts, self.noise, self.problem.noise.plausible(self.first.f))
+        return verdict.kind not in (Kind.OPEN, Kind.NOISE)
 
     def accepts(self, trial: Trial) -> bool:
         c1, c2 = self.rule.sufficient_decrease, self.rule.curvature
-        f, slope = self.start.f, self.start.slope
+        f, slope = self.first.f, self.first.slope
         if not (trial.finite and c2 * slope <= trial.slope <= -c2 * slope):
             return False
         if trial.f <= f + c1 * trial.t * slope:
@@ -159,11 +149,11 @@ class _Search:
         return hidden and trial.slope <= (2.0 * c1 - 1.0) * slope
 
     def too_high(self, trial: Trial) -> bool:
-        armijo = self.start.f + self.rule.sufficient_decrease * trial.t * self.start.slope
+        armijo = self.first.f + self.rule.sufficient_decrease * trial.t * self.first.slope
         return trial.f > armijo + self.noise
 
     def _is_short(self, trial: Trial) -> bool:
-        return trial.finite and trial.t**2 * self.start.ray.squared_norm <= LONGEST**2
+        return trial.finite and testifies(self.aim.curve, trial.t)
 
     def _is_beyond(self, trial: Trial) -> bool:
         return not trial.finite or trial.slope >= 0 or self.too_high(trial)
@@ -194,24 +184,30 @@ class _Search:
     def _compare(self, trial: Trial) -> None:
         """With the start and with the nearest trial: noise shows itself over short distances."""
         others = [other for other in self.trials[1:] if other.finite]
-        nearest = min(others, key=lambda other: abs(other.t - trial.t), default=self.trials[0])
-        plausible = self.problem.plausible_noise(self.start.f)
+        nearest = min(others, key=lambda other: abs(other.t - trial.t), default=self.first)
+        plausible = self.problem.noise.plausible(self.first.f)
         noise = self.noise
-        for other in {0: self.trials[0], nearest.t: nearest}.values():
-            new = gap(other, trial)
-            noise = max(noise, measured_noise(new, self.gaps, plausible))
+        for other in {0: self.first, nearest.t: nearest}.values():
+            new = _gap(other, trial)
+            noise = max(noise, measured(new, self.gaps, plausible))
             self.gaps.append(new)
-        if trial.f == self.start.f and self._is_short(trial):
-            self.still.append(gap(self.trials[0], trial))
-            noise = max(noise, lost_digits(self.still))
+        if self._is_short(trial):
+            self.short.append(_gap(self.first, trial))
+            noise = max(noise, lost_digits(self.short))
         if noise > self.noise:
             self.measured = noise
             self.widths.clear()  # the bracket will be another one
 
     def found(self, trial: Trial) -> Found:
-        assert trial.local is not None
-        readable = 0.5 * trial.t * abs(self.start.slope) > MARGIN * self.noise
-        return Found(trial.t, trial.X, trial.local, trial.aux, trial.slope, self.measured, readable)
+        assert trial.at is not None
+        blind = 0.5 * trial.t * abs(self.first.slope) <= MARGIN * self.noise
+        return Found(trial.t, trial.X, trial.at, trial.slope, Watch(self.measured, blind))
+
+
+def _gap(a: Trial, b: Trial) -> Witness:
+    """How far values and slopes of two trials disagree: the error of the trapezium."""
+    change, area = b.f - a.f, 0.5 * (b.t - a.t) * (a.slope + b.slope)
+    return Witness(abs(b.t - a.t), abs(change - area), abs(area), still=change == 0)
 
 
 def _growth(previous: Trial, trial: Trial) -> float:

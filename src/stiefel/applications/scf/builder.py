@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .layout import at_place
+from stiefel.types import Array
 
-Array = Any
+from .layout import at_place
 
 NEVER_REMOVED = 1e-5  # eigenvalues of the overlap that no setting of PySCF calls dependent
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-Array = Any
+from stiefel.types import Array
 
 SAME_LEVEL = 1e-5  # Ha between neighbours; symmetry alone leaves about 1e-10
 PROBES = (  # (weight, Bohr from the middle of the atoms); on no likely symmetry element

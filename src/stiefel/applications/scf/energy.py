@@ -12,11 +12,11 @@ import numpy as np
 import scipy.linalg
 
 from stiefel import Euclidean, Grassmann, Stiefel
+from stiefel.types import Array
 
 from .builder import Build, FockBuilder
 from .layout import Block, Layout
 
-Array = Any
 Point = tuple[Array, ...]  # one matrix for each block
 
 GAP_SHIFT = 0.1  # Ha, added to every ε_a − ε_i

@@ -25,12 +25,12 @@ import scipy.optimize
 import scipy.special
 
 from stiefel import Euclidean
+from stiefel.types import Array
 
 from .builder import Build, FockBuilder
 from .energy import Orbitals, Point, Recent, arranged
 from .layout import Block, Layout
 
-Array = Any
 LEAST_SLOPE = 0.01  # 1/Ha; pairs of levels with a smaller |K| hardly change the density
 STIFFNESS = 0.3  # Ha: a typical second derivative of E by occupations
 NARROW = 1e-7  # of σ: closer levels take the derivative for the difference quotient

@@ -92,7 +92,7 @@ def forbid_evaluation() -> None:
     """Make PySCF refuse text that is no number, in the modules it has loaded and those to come."""
     import pyscf
 
-    pyscf.__config__.DISABLE_EVAL = True
+    vars(pyscf.__config__)["DISABLE_EVAL"] = True
     for name, module in list(sys.modules.items()):
         if name.startswith("pyscf.") and hasattr(module, "DISABLE_EVAL"):
-            module.DISABLE_EVAL = True
+            vars(module)["DISABLE_EVAL"] = True

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-Array = Any
+from stiefel.types import Array
+
 Place = tuple[int | None, int | None]  # spin, k-point
 
 UNRESTRICTED = {"UHF", "KUHF"}

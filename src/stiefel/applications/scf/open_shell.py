@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel import Stiefel
+from stiefel.types import Array
 
 from .builder import Build, FockBuilder
 from .energy import Orbitals, Point, Recent, complement, positive
 from .layout import Block, Layout
-
-Array = Any
 
 
 class Shells(NamedTuple):

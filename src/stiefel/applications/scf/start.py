@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.types import Array
+
 from .builder import Build, FockBuilder
 from .canonical import canonical, canonical_levels, probe
 from .energy import Ansatz, Energy, Orbitals, Point
 from .ensemble import FreeEnergy, Smearing, smearing_of
 from .layout import Layout, at_place, layout_of
 from .open_shell import OpenShellEnergy
-
-Array = Any
 
 NEARLY_CONVERGED = 1e-3  # Ha, of PySCF's gradient
 LONGER = 3  # times the cycles asked for, at most, while DIIS converges

@@ -1,0 +1,107 @@
+"""The SciPy-shaped call; `Task` reads its arguments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from stiefel.runs.ledger import Snapshot
+from stiefel.runs.result import Result
+from stiefel.runs.stopping import Rule
+
+from .task import Task
+
+
+def minimize(
+    fun: Any,
+    x0: Any,
+    *,
+    jac: Any = None,
+    manifold: Any = None,
+    method: Any = "auto",
+    options: dict[str, Any] | None = None,
+    hessp: Callable[[Any, Any], Any] | None = None,
+    precond: Callable[..., Any] | None = None,
+    rtol: float | None = None,
+    gtol: float = 0.0,
+    ftol: float = 0.0,
+    maxiter: int = 100_000,
+    maxfun: int | None = None,
+    maxtime: float | None = None,
+    stop: Rule | None = None,
+    fnoise: float | None = None,
+    callback: Callable[[Snapshot], Any] | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_interval: float = 60.0,
+    resume: bool = False,
+    comm: Any = None,
+    value: str = "local",
+    **unknown: Any,
+) -> Result:
+    """Minimise a function of matrices with orthonormal columns.
+
+    Parameters
+    ----------
+    fun
+        ``fun(X) -> (value, gradient)``, with the Euclidean gradient G of
+        f(X+H) = f(X) + Re⟨G, H⟩ + o(‖H‖).  For PyTorch and JAX points ``fun`` returns the value
+        and the gradient comes from autodiff.  Or an object with ``value(X)`` and
+        ``value_and_gradient(X)``, so that line-search trials do not pay for gradients.  A third
+        returned item, ``aux``, is handed to ``precond``.
+    x0
+        The start: an array (n, k), a stack (..., n, k), or a nested dict, list or tuple of them.
+    jac
+        None as above; a function ``jac(X) -> G``; or True if ``fun`` returns the pair.
+    manifold
+        `Stiefel()` by default; an instance, or a structure of instances like x0.
+    method
+        A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
+        "gradient-descent", "lbfgs", "cg", "trust-region".
+    options
+        Parameters of the named method, as a dict.
+    hessp
+        ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
+        objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
+    precond
+        ``precond(X, G[, aux])``, an approximate inverse Hessian times the projected gradient G;
+        any array of the shape of X.  `stiefel.preconditioners` has two, and says what is what.
+    rtol, gtol
+        Converged when ‖∇f‖_g* ≤ max(gtol, rtol·‖∇f(x0)‖_g*).  rtol is 1e-6 unless given (1e-4
+        in single precision).
+    ftol
+        Converged also when f fell by less than ftol·max(|f|, 1) over ten iterations.
+    maxiter, maxfun, maxtime
+        Limits on iterations, calls of ``fun`` and seconds.
+    stop
+        A further stopping rule, such as ``RelativeGradient(1e-8) | MaxSeconds(60)``.
+    fnoise
+        The absolute error of f's values, where it is more than rounding.
+    callback
+        ``callback(snapshot)`` after every iteration; returning True stops the run.
+    progress
+        Show a progress line on standard error.
+    checkpoint
+        The path of a file to which the run is saved every ``checkpoint_interval`` seconds, and
+        when it ends in whatever way; with ``comm``, beside one more file per rank.
+        A file that cannot be written gives a warning.
+    resume
+        Go on from ``checkpoint``, bit for bit as if nothing had happened, or start if the file
+        does not exist.  A file that is damaged or of another run is refused.  Limits count from
+        the first start.
+    comm
+        An mpi4py communicator: x0, gradients and the returned x are this rank's rows.
+    value
+        With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
+        the total on every rank.
+
+    Returns
+    -------
+    Result
+        ``success`` is True only if the returned point itself meets the tolerance.
+    """
+    return Task(**locals()).run()
+
+
+__all__ = ["minimize"]

@@ -1,0 +1,126 @@
+"""What users pass as a function, in one form, and what it returns, checked.
+
+A function is taken apart into up to three: value, value with gradient, and gradient alone.  Errors
+say what was returned, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stiefel.backends.arrays import describe, is_array, library
+from stiefel.types import Array
+
+from .trees import Tree
+
+Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
+
+
+def adapt(
+    fun: Any, jac: Any, leaf: Array, tree: Tree
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Pair] | None, Callable[[Any], Any] | None]:
+    """(value or None, pair or None, separate gradient or None)."""
+    if hasattr(fun, "value_and_gradient"):
+        pair = fun.value_and_gradient
+        return getattr(fun, "value", None), lambda X: _as_pair(pair(X), pair), None
+    if not callable(fun):
+        raise TypeError(
+            f"fun is {describe(fun)}; expected a function of X, or an object with "
+            "value_and_gradient(X)"
+        )
+    if callable(jac):
+        return fun, None, jac
+    if jac not in (None, True):
+        raise TypeError(f"jac is {jac!r}; expected a function of X, True or None")
+    if jac is None and library(leaf) in ("torch", "jax"):
+        from .autodiff import differentiate
+
+        value, pair = differentiate(fun, library(leaf), tree)
+        return value, pair, None
+    return None, lambda X: _as_pair(fun(X), fun), None
+
+
+def adapt_hessian(
+    fun: Any, jac: Any, hessp: Any, leaf: Array, tree: Tree
+) -> Callable[[Any, Any], Any] | None:
+    """The user's ``hessp``, the objective's own, autodiff's, or None."""
+    if hessp is not None and not callable(hessp):
+        raise TypeError(f"hessp is {describe(hessp)}; expected a function of (X, V)")
+    hessp = hessp or getattr(fun, "hessp", None)
+    if hessp is not None:
+        return hessp
+    given = jac is not None or hasattr(fun, "value_and_gradient")
+    if given or library(leaf) not in ("torch", "jax"):
+        return None
+    from .autodiff import differentiate_twice
+
+    return differentiate_twice(fun, library(leaf), tree)
+
+
+def _as_pair(returned: Any, fun: Any) -> Pair:
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned[0], returned[1], None
+    if isinstance(returned, tuple) and len(returned) == 3:
+        return returned
+    name = getattr(fun, "__name__", "fun")
+    if is_array(returned) and library(returned) in ("torch", "jax"):
+        raise TypeError(
+            f"{name}(X) returned {describe(returned)}, and X0 is a NumPy array; "
+            + _in_the_library(library(returned))
+        )
+    given = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
+    raise TypeError(
+        f"{name}(X) returned {given}; expected (value, gradient) or (value, gradient, aux): "
+        "return the gradient too, or pass it as jac="
+    )
+
+
+def _in_the_library(name: str) -> str:
+    """How to start in the library in which fun computes."""
+    if name == "torch":
+        return "pass torch.as_tensor(X0): then gradients come from autodiff"
+    return (
+        "pass jax.numpy.asarray(X0): then gradients come from autodiff.  JAX computes in float32 "
+        'unless jax.config.update("jax_enable_x64", True) is called first'
+    )
+
+
+def as_float(value: Any) -> float:
+    if type(value) is float:  # NumPy's float64 is a float too, but warns where floats do not
+        return value
+    if isinstance(value, tuple):
+        raise TypeError(
+            f"fun(X) returned a tuple of {len(value)} where a value was expected: "
+            "pass jac=True if fun returns (value, gradient)"
+        )
+    shape = getattr(value, "shape", ())
+    if value is None or isinstance(value, (str, bytes)) or tuple(shape) != ():
+        raise TypeError(f"the value of fun is {describe(value)}; expected a real scalar")
+    try:
+        return float(value)
+    except TypeError as error:
+        raise TypeError(
+            f"the value of fun is {describe(value)}; expected a real scalar (return its real part?)"
+        ) from error
+
+
+def check_gradient(G: Any, X: Array, name: str) -> Array:
+    if type(G) is type(X) is np.ndarray and G.shape == X.shape and G.dtype == X.dtype:
+        return G  # quickly, as it should be
+    if isinstance(X, np.ndarray) and isinstance(G, (list, np.generic, float, int)):
+        G = np.asarray(G, dtype=X.dtype)
+    if not is_array(G) or library(G) != library(X):
+        hint = ""
+        if isinstance(X, np.ndarray) and is_array(G) and library(G) in ("torch", "jax"):
+            hint = "; " + _in_the_library(library(G))
+        raise TypeError(
+            f"{name} is {describe(G)}; expected an array of the library of X ({library(X)}){hint}"
+        )
+    if tuple(G.shape) != tuple(X.shape):
+        raise ValueError(f"{name} has shape {tuple(G.shape)}; expected {tuple(X.shape)}, as X has")
+    if G.dtype != X.dtype:
+        raise TypeError(f"{name} has dtype {G.dtype}; expected {X.dtype}, as X has: convert it")
+    return G

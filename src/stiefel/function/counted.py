@@ -1,0 +1,232 @@
+"""The user's function, however it is given, as one counted objective.
+
+``nfev`` and ``njev`` are counted here, where the function is called, and nowhere else:
+
+    fun(X) -> (f, G[, aux])          every call computes both and counts as both
+    fun(X) -> f, jac(X) -> G         each counts its own calls
+    fun(X) -> f, autodiff            a value counts once; a gradient counts as value and gradient
+    fun.value, fun.value_and_gradient   likewise
+
+A Hessian product by autodiff runs ``fun`` too, and counts as a value and a gradient beside
+``nhev``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stiefel.backends.arrays import kernels_for
+from stiefel.types import Array
+
+from .adapters import adapt, adapt_hessian, as_float, check_gradient
+from .trees import Tree
+
+LARGEST_EXPONENT = 1000
+NOWHERE = object()
+SAFE = 1e100  # squares of gradients must neither overflow nor underflow
+
+
+class EvaluationLimit(Exception):
+    """The limit on evaluations was reached inside an iteration."""
+
+
+class CountedObjective:
+    """Values and gradients of the user's function at points in the solvers' form."""
+
+    def __init__(
+        self,
+        fun: Any,
+        jac: Any,
+        tree: Tree,
+        x0: Any,
+        max_evaluations: float = math.inf,
+        hessp: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        self.nfev = self.njev = self.nhev = 0
+        self.scale = 1.0  # a power of two; see `calibrate`
+        self.initial_magnitude = 0.0  # |f(x0)|, scaled
+        self._limit = max_evaluations
+        self._tree = tree
+        self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
+        self._held: tuple[Any, tuple[float, Any, Any]] | None = None
+        self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
+        self._value, self._pair, self._jac = adapt(fun, jac, self._leaves[0], tree)
+        self._hessp = adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
+        self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
+
+    def wrap(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Have the user's functions called through ``wrapper``."""
+        self._value, self._pair, self._jac, self._hessp = (
+            function and wrapper(function)
+            for function in (self._value, self._pair, self._jac, self._hessp)
+        )
+
+    def user_point(self, X: Any) -> Any:
+        """X in the structure of x0."""
+        return self._tree.unflatten(X) if isinstance(X, tuple) else X
+
+    def solver_point(self, W: Any, X: Any, what: str) -> Any:
+        """W, given in the structure of x0, in the form of X."""
+        leaves = self._tree.flatten(W, what)
+        checked = tuple(check_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
+        return checked if isinstance(X, tuple) else checked[0]
+
+    def value(self, X: Any) -> float:
+        """f(X)."""
+        if self._value is None:
+            return self.value_and_gradient(X)[0]
+        self._count(value=True, gradient=False)
+        return self._call_value(X)
+
+    def value_and_gradient(self, X: Any, value: float | None = None) -> tuple[float, Any, Any]:
+        """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where the caller holds it."""
+        if self._held is not None and self._held[0] is X:
+            held, self._held = self._held[1], None
+            self._last = X, held[2]
+            return held
+        aux = None
+        if self._pair is not None:
+            self._count(value=True, gradient=True)
+            value, G, aux = self._call_pair(X)
+        else:
+            value = self.value(X) if value is None else value
+            self._count(value=False, gradient=True)
+            G = self._call_jac(X)
+        self._last = X, aux
+        return value, G if isinstance(X, tuple) else G[0], aux
+
+    def aux(self, X: Any) -> Any:
+        """What ``fun`` returned beside the gradient at X; evaluated again if no longer held."""
+        if self._last is None or self._last[0] is not X:
+            self.value_and_gradient(X)
+        assert self._last is not None
+        return self._last[1]
+
+    def hold_aux(self, X: Any) -> None:
+        """Have what ``fun`` returns beside the gradient at X at hand again, without counting."""
+        limit, self._limit, self._held = self._limit, math.inf, None
+        try:
+            self.value_and_gradient(X)
+        finally:
+            self._limit = limit
+
+    def projected(
+        self, project: Callable[[Any, Any], Any], X: Any, value: float | None = None
+    ) -> tuple[float, Any, Any]:
+        """(f, project(X, Euclidean gradient), aux) at X."""
+        f, gradient, aux = self.value_and_gradient(X, value)
+        return f, project(X, gradient), aux
+
+    # -- the calls of the user's functions; scaled and checked ------------------------------
+
+    def _call_value(self, X: Any) -> float:
+        assert self._value is not None
+        return self.scale * as_float(self._show(self._value, X, math.inf))
+
+    def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
+        assert self._pair is not None
+        shown = self._show(self._pair, X, None)
+        if shown is None:
+            return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
+        f, gradient, aux = shown
+        return self.scale * as_float(f), self._gradient(gradient), aux
+
+    def _call_jac(self, X: Any) -> tuple[Any, ...]:
+        assert self._jac is not None
+        shown = self._show(self._jac, X, NOWHERE)
+        if shown is NOWHERE:
+            return tuple(math.nan * leaf for leaf in self._leaves)
+        return self._gradient(shown)
+
+    def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
+        """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
+        try:
+            return function(self.user_point(X))
+        except Exception:
+            leaves = X if isinstance(X, tuple) else (X,)
+            if all(kernels_for(leaf).finite(leaf) for leaf in leaves):
+                raise
+            return nowhere
+
+    def common(self, W: Any) -> Any:
+        """W, of which several machines would have to agree on a part."""
+        return W
+
+    @property
+    def hessian_product(self) -> Callable[[Any, Any], Any] | None:
+        """(X, V) ↦ ∇²f(X)[V], the Euclidean Hessian's product; None if nobody offers one."""
+        return None if self._hessp is None else self._hessian_product
+
+    def _hessian_product(self, X: Any, V: Any) -> Any:
+        assert self._hessp is not None
+        if self._hessp_runs_fun:
+            self._count(value=True, gradient=True)
+        self.nhev += 1
+        product = self._hessp(self.user_point(X), self.user_point(V))
+        HV = self.solver_point(product, X, "the product of hessp")
+        if self.scale == 1.0:
+            return HV
+        return tuple(self.scale * h for h in HV) if isinstance(HV, tuple) else self.scale * HV
+
+    def calibrate(self, X: Any) -> None:
+        """Evaluate at X once; scale extreme functions by a power of two, which rounds nothing.
+
+        Squared norms of gradients near 1e±200 would overflow or vanish.
+        """
+        f, G, aux = self.value_and_gradient(X)
+        leaves = G if isinstance(G, tuple) else (G,)
+        largest = self._largest(leaves)
+        if math.isfinite(largest) and largest > 0 and not 1 / SAFE < largest < SAFE:
+            # The scale itself must not overflow: subnormal gradients keep a part of their size.
+            self.scale = 2.0 ** min(-round(math.log2(largest)), LARGEST_EXPONENT)
+            leaves = tuple(self.scale * g for g in leaves)
+            f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
+        self.initial_magnitude = abs(f)
+        self._held = (X, (f, G, aux))
+
+    @property
+    def first_gradient(self) -> Any:
+        """The Euclidean gradient that `calibrate` computed and the solver has not asked for yet."""
+        assert self._held is not None
+        return self._held[1][1]
+
+    def rewind(self, nfev: int, njev: int, scale: float, nhev: int = 0) -> None:
+        """Counts and scale of a saved run."""
+        self.nfev, self.njev, self.scale, self._held = nfev, njev, scale, None
+        self.nhev = nhev
+
+    def _count(self, *, value: bool, gradient: bool) -> None:
+        if value and self.nfev >= self._limit:
+            raise EvaluationLimit
+        self.nfev += value
+        self.njev += gradient
+
+    def _gradient(self, gradient: Any) -> tuple[Any, ...]:
+        """The leaves of the gradient, each checked against the leaf of the point it belongs to."""
+        if gradient is None:
+            raise TypeError("the gradient is None; fun must return it, or jac must be given")
+        if self._tree.is_leaf:
+            G: tuple[Any, ...] = (check_gradient(gradient, self._leaves[0], "the gradient"),)
+        else:
+            parts = self._tree.flatten(gradient, "the gradient")
+            names = (f"the gradient at {path}" for path in self._tree.paths)
+            G = tuple(map(check_gradient, parts, self._leaves, names))
+        return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
+
+    def _largest(self, leaves: tuple[Any, ...]) -> float:
+        return max(largest(g) for g in leaves)
+
+
+def _like(x: Array) -> Array:
+    """An array of the same kind, shape and dtype that holds no memory, where there is such."""
+    if not isinstance(x, np.ndarray):
+        return x
+    return np.broadcast_to(np.zeros((), x.dtype), x.shape)
+
+
+def largest(G: Array) -> float:
+    return float(kernels_for(G).xp.max(kernels_for(G).xp.abs(G)))

@@ -1,0 +1,258 @@
+"""Curves t ↦ R(X, φ(tW)) of the Cayley retraction, and what moves along them.
+
+Gram matrices are computed once, when a ray is made; each point costs one small solve and one tall
+update.  The last displacement is kept: what moves to the same t needs no solve.
+
+The secant pair of a step along a ray, and what it says about curvature.
+
+A step from X with gradient G to X⁺ = Q(t)X with gradient G⁺ gives
+
+    s = t Q(t)φ(W),      y = G⁺ − Q(t)G
+
+with Q the isometric transport of the ray; see `transport`.  The rotation parts of both and the
+Gram matrix of s are known before any tall work, because Q keeps Gram matrices:
+
+    X⁺ᴴs = t Xᴴφ(W),   sᴴs = t² φ(W)ᴴφ(W),   X⁺ᴴy = X⁺ᴴG⁺ − XᴴG
+
+so that curvature costs one Gram matrix, yᴴy.  Grams of normal parts are differences here: they
+lose relative accuracy where rotations are larger by 1e8, and with it their meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array
+
+from . import cayley, vector
+from .cayley import Frame, halves, velocity_of
+
+# -- secant pairs
+
+
+class Lowered(NamedTuple):
+    """A Euclidean gradient as a cotangent G."""
+
+    G: Array
+    square: float  # ‖G‖²_g*
+    turn: Any = None  # XᴴG, where it came for free
+
+
+class Curvature(NamedTuple):
+    """Small matrices from which a step tells about second derivatives; see `squares`."""
+
+    t: Array | float
+    frame: Frame  # of the ray
+    B: Array  # the rotation part of y
+    yy: Array  # yᴴy
+
+
+class Squares(NamedTuple):
+    """Normal parts S, T and rotation parts A, B of a step s and of the change y along it."""
+
+    SS: Array  # SᴴS
+    TT: Array  # TᴴT
+    normal_step: Array  # ‖S‖²
+    normal_change: Array  # ‖T‖²
+    turn_step: Array  # ‖A‖²
+    turn_change: Array  # ‖B‖²
+
+
+class Secant(NamedTuple):
+    """A pair (s, y) at the end of a step."""
+
+    s: Array  # a tangent
+    y: Array  # a cotangent
+    curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
+
+
+@kernel
+def secant(
+    k: Kernels,
+    X: Array,
+    U: Array,
+    frame: Frame,
+    N: Array,
+    t: Array | float,
+    G: Array,
+    turn: Array,
+    G_new: Array,
+    turn_new: Array,
+) -> Secant:
+    """The pair of a step, for matrices with several columns; 12nk² + O(k³)."""
+    P, Q, p, q = coefficients(k, frame, N, t, turn, k.gram(U, G))
+    s, into = k.combine(X, P, U, Q), k.overwriting()
+    y = into.subtract(into.subtract(G_new - G, X, p), U, q)
+    seen = Curvature(t, frame, turn_new - turn, k.gram(y, y))
+    return Secant(s, y, seen)
+
+
+@kernel
+def coefficients(
+    k: Kernels, frame: Frame, N: Array, t: Array | float, XG: Array, UG: Array
+) -> tuple[Array, Array, Array, Array]:
+    """P, Q, p, q with t Q(t)φ(W) = X P + U Q and Q(t)G = G + X p + U q.
+
+    tφ(W) is Z tK[I; 0], which Q takes to Z (I + N) tK[I; 0] = Z (2N − tK)[I; 0], and
+    Q G = G + t Z (I + N/2) A [X, U]ᴴG.
+    """
+    size = XG.shape[-1]
+    C = 2.0 * N[..., :size] - t * frame.generator[..., :size]
+    c = frame.cobasis @ k.assemble([[t * XG], [t * UG]])
+    return *halves(frame.basis @ C), *halves(frame.basis @ (c + 0.5 * (N @ c)))
+
+
+@kernel
+def squares(k: Kernels, seen: Curvature) -> Squares:
+    t, frame, B, yy = seen
+    C, gram_C = velocity_of(frame)
+    C, gram_C = t * C, t * gram_C
+    A = gram_C[..., : B.shape[-1], :]
+    AA, BB = k.adjoint(A) @ A, k.adjoint(B) @ B
+    SS, TT = k.adjoint(C) @ gram_C - AA, yy - BB
+    return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
+
+
+def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:
+    """The pair of a step along any ray; nothing is said of curvature."""
+    return Secant(t * ray.carried(t), new.G - ray.transport(t, old.G))
+
+
+def pairs_of(pair: Secant) -> list[Secant]:
+    """The secant pairs of the leaves."""
+    if not isinstance(pair.s, tuple):
+        return [pair]
+    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
+
+
+# -- the curves
+
+
+class _Prepared:
+    """What every ray knows from the Gram matrices at hand."""
+
+    longest: Any
+    _squared_norm: Any
+    _squared_defect: Any
+
+    @property
+    def length(self) -> float:
+        """‖φ(W)‖_F, of a stack the largest."""
+        return float(self.longest)
+
+    @property
+    def squared_norm(self) -> float:
+        """‖W‖²_g*."""
+        return float(self._squared_norm)
+
+    @property
+    def defect(self) -> float:
+        """‖XᴴX − I‖_F, of the whole stack."""
+        return math.sqrt(float(self._squared_defect))
+
+
+class Ray(_Prepared):
+    """The ray of matrices with several columns; the formulas are those of `cayley`."""
+
+    prepare = staticmethod(cayley.prepare)
+    point = staticmethod(cayley.point)
+    displacement = staticmethod(cayley.displacement)
+    pair = staticmethod(secant)
+
+    _last: tuple[float, Array] | None = None
+
+    def __init__(self, kernels: Kernels, X: Array, W: Array) -> None:
+        self._kernels, self._X, self._U = kernels, X, W
+        prepared = self.prepare(kernels, X, W)
+        self._frame, self._squared_norm, self._squared_defect = prepared
+
+    def __call__(self, t: float) -> Array:
+        X, N = self.point(self._kernels, self._X, self._U, self._frame, t)
+        self._last = t, N
+        return X
+
+    @cached_property
+    def longest(self) -> float:
+        """The largest ‖φ(W)‖_F of the matrices of a stack: how far t = 1 would move one."""
+        return _root(cayley.longest(self._kernels, self._frame))
+
+    def velocity(self, t: float) -> Array:
+        """X'(t), a tangent at X(t)."""
+        return cayley.velocity(*self._at(t))
+
+    def carried(self, t: float) -> Array:
+        """The velocity φ(W) at X, carried isometrically to X(t)."""
+        return cayley.carried(*self._at(t))
+
+    def transport(self, t: float, V: Array) -> Array:
+        """The cotangent V at X, carried isometrically to X(t)."""
+        return cayley.transport(*self._at(t), t, V)
+
+    def secant(self, t: float, old: Any, new: Any) -> Secant:
+        """The secant pair of the step to X(t), from the gradients (.G, .turn) at both ends."""
+        return self.pair(*self._at(t), t, old.G, old.turn, new.G, new.turn)
+
+    def _at(self, t: float) -> tuple[Kernels, Array, Array, Frame, Array]:
+        """What moves to X(t) needs, with the displacement N of `cayley`."""
+        if self._last is None or self._last[0] != t:
+            self._last = t, self.displacement(self._kernels, self._frame, t)
+        return self._kernels, self._X, self._U, self._frame, self._last[1]
+
+
+class TangentRay(Ray):
+    """The ray whose velocity is the tangent (or the horizontal one) nearest to T.
+
+    It is that of the cotangent W = T − XM, M = herm(XᴴT) + θ skew(XᴴT), with θ = ½ (or 1); W
+    itself is never formed, and its ‖W‖_g* is not to be had.
+    """
+
+    prepare_tangent = staticmethod(cayley.prepare_tangent)
+
+    LOSSY = 1e-3  # squared, of the part of T that is used: its Grams are differences
+
+    def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
+        self._kernels, self._X, self._U = kernels, X, T
+        prepared = self.prepare_tangent(kernels, X, T, theta)
+        self._frame, self._squared_defect, moved, whole = prepared
+        self.longest = _root(moved)
+        # So little of T is tangent that W had better be formed.
+        self.lossy = not float(moved) > self.LOSSY * float(whole)
+
+
+class ColumnRay(_Prepared):
+    """The ray of a single column, or of a stack of them."""
+
+    def __init__(self, kernels: Kernels, x: Array, w: Array) -> None:
+        self._kernels, self._x, self._w = kernels, x, w
+        prepared = vector.prepare(kernels, x, w)
+        self._grams, self._squared_norm, self._squared_defect = prepared
+
+    def __call__(self, t: float) -> Any:
+        return self._moved(vector.point, t)
+
+    @cached_property
+    def longest(self) -> float:
+        return _root(vector.longest(self._kernels, self._grams))
+
+    def velocity(self, t: float) -> Any:
+        return self._moved(vector.velocity, t)
+
+    def carried(self, t: float) -> Any:
+        return self._moved(vector.carried, t)
+
+    def transport(self, t: float, V: Array) -> Any:
+        return self._moved(vector.transport, t, V)
+
+    def secant(self, t: float, old: Any, new: Any) -> Secant:
+        return plain(self, t, old, new)
+
+    def _moved(self, formula: Any, t: float, *arguments: Any) -> Any:
+        return formula(self._kernels, self._x, self._w, self._grams, t, *arguments)
+
+
+def _root(square: Any) -> float:
+    """√square; a difference of Grams may fall below zero."""
+    return math.sqrt(max(float(square), 0.0))

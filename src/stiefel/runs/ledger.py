@@ -1,0 +1,224 @@
+"""What a run has counted and found: history, progress, the best point, and the result from them.
+
+The numbers here are the user's: a function that was scaled is unscaled again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from stiefel.backends.ranks import ALONE, Alone, Ranks
+from stiefel.function.counted import CountedObjective
+from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.solvers.noise import Watch
+from stiefel.solvers.problem import Problem
+from stiefel.types import Array, Gradient, Point
+
+from .history import History, Record
+from .result import Result, Status
+from .stopping import Progress, Reason
+
+IMPROVEMENT = 0.9  # a gradient norm smaller by this factor is progress
+# What a checkpoint keeps of a run beside state and history.
+COUNTERS = (
+    "nit",
+    "restarts",
+    "restorations",
+    "initial_f",
+    "initial_norm",
+    "initial_gradient",
+    "best",
+    "last_progress",
+    "reference_norm",
+    "reference_f",
+)
+WINDOW = 10  # iterations over which the relative decrease of f is measured
+
+
+class SolverState(Protocol):
+    """What the driver reads of a solver's state."""
+
+    x: Point
+    at: Gradient
+    gamma: float
+    k: int
+    restarted: bool
+    watch: Watch
+    failure: Status | None
+
+
+class Snapshot(NamedTuple):
+    """What a callback sees."""
+
+    x: Any
+    fun: float
+    gradient_norm: float
+    step: float
+    nit: int
+    nfev: int
+    njev: int
+    restarts: int
+    seconds: float
+
+
+class Best(NamedTuple):
+    """The best point seen: the smallest value, and among equal values the smallest gradient."""
+
+    x: Array
+    f: float
+    norm: float
+    G: Array
+
+
+@dataclass
+class Ledger:
+    """The books of one run."""
+
+    problem: Problem
+    objective: CountedObjective
+    ranks: Alone | Ranks = ALONE
+    history: History = field(default_factory=History)
+    nit: int = 0
+    restarts: int = 0
+    restorations: int = 0
+    seconds_before: float = 0.0  # of earlier, interrupted parts of the run
+    initial_f: float = math.nan
+    initial_norm: float = math.nan
+    initial_gradient: Array = None  # a cotangent; kept for checkpoints only
+    best: Best | None = None
+    last_progress: int = 0
+    reference_norm: float = math.inf  # as of the last progress
+    reference_f: float = math.inf
+
+    def __post_init__(self) -> None:
+        self._clock: Callable[[], float] = self.ranks.clock
+        self._started = self._clock()
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + self._clock() - self._started
+
+    def record(self, state: SolverState) -> None:
+        at, scale = state.at, self.objective.scale
+        self.history.append(
+            Record(
+                at.f / scale,
+                at.norm / scale,
+                state.gamma * scale,
+                state.k,
+                self.objective.nfev,
+                self.objective.njev,
+                self.seconds,
+                state.restarted,
+                self._defect(state),
+                self.objective.nhev,
+            )
+        )
+        self._keep_best(state)
+
+    def _defect(self, state: SolverState) -> float:
+        """From the Gram matrices of the state's curve, where it has one."""
+        aim = getattr(state, "aim", None)
+        return self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect
+
+    def _keep_best(self, state: SolverState) -> None:
+        at, watch = state.at, state.watch
+        if not at.finite:
+            return
+        noise = max(self.problem.noise.level(at.f), watch.noise)
+        fell = not watch.blind and at.f < self.reference_f - noise
+        if fell or at.norm < IMPROVEMENT * self.reference_norm:
+            self.last_progress = self.nit
+            self.reference_f = min(at.f, self.reference_f)
+            self.reference_norm = min(at.norm, self.reference_norm)
+        best = self.best
+        if (
+            best is None
+            or at.f < best.f - noise
+            or (at.f <= best.f + noise and at.norm < best.norm)
+        ):
+            self.best = Best(state.x, at.f, at.norm, at.G)
+
+    def progress(self, at: Gradient) -> Progress:
+        scale = self.objective.scale
+        return Progress(
+            self.nit,
+            self.objective.nfev,
+            self.seconds,
+            at.f / scale,
+            at.norm / scale,
+            self.initial_norm / scale,
+            self._recent_decrease,
+        )
+
+    def _recent_decrease(self) -> float:
+        if self.nit < WINDOW:
+            return math.inf
+        values = self.history.last("value", WINDOW + 1)
+        return float((values.max() - values[-1]) / max(abs(values[-1]), 1.0))
+
+    def evaluations_reached(self) -> Reason:
+        message = f"{self.objective.nfev} evaluations reached the limit"
+        return Reason(Status.MAX_EVALUATIONS, message)
+
+    def reached(self) -> str:
+        norm = self.best.norm if self.best is not None else math.nan
+        relative = norm / self.initial_norm if self.initial_norm else 0.0
+        norm /= self.objective.scale
+        return f"the gradient norm reached {norm:.2e}, {relative:.1e} of the initial one"
+
+    def snapshot(self, state: SolverState) -> Snapshot:
+        scale = self.objective.scale
+        return Snapshot(
+            self.objective.user_point(state.x),
+            state.at.f / scale,
+            state.at.norm / scale,
+            state.gamma * scale,
+            self.nit,
+            self.objective.nfev,
+            self.objective.njev,
+            self.restarts,
+            self.seconds,
+        )
+
+    # -- results ---------------------------------------------------------------------------
+
+    def result(self, state: SolverState, reason: Reason) -> Result:
+        at = state.at
+        best = Best(state.x, at.f, at.norm, at.G)
+        if reason.status is not Status.CONVERGED and self.best is not None:
+            best = self.best
+        return self.package(best, reason)
+
+    def package(self, best: Best, reason: Reason) -> Result:
+        objective, geometry = self.objective, self.problem.geometry
+        x, note = best.x, ""
+        if not is_feasible(geometry, x):
+            # Only unconverged points come here, and the function is not called any more.
+            x = feasible(geometry, x)
+            note = f" (value and gradient: before a restoration from {geometry.defect(best.x):.1e})"
+            self.restorations += 1
+        gradient = best.G
+        if objective.scale != 1.0:
+            gradient = geometry.combine(1.0 / objective.scale, best.G, 0.0, best.G)
+        return Result(
+            x=objective.user_point(x),
+            fun=best.f / objective.scale,
+            grad=objective.user_point(gradient),
+            gradient_norm=best.norm / objective.scale,
+            feasibility=geometry.defect(x),
+            nit=self.nit,
+            nfev=objective.nfev,
+            njev=objective.njev,
+            nhev=objective.nhev,
+            restarts=self.restarts,
+            restorations=self.restorations,
+            success=reason.status is Status.CONVERGED,
+            status=reason.status,
+            message=f"{reason.status.name}: {reason.message}{note}",
+            history=self.history,
+            seconds=self.seconds,
+        )

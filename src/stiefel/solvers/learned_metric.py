@@ -1,0 +1,292 @@
+"""A metric learned from the steps of a run; see `stiefel.geometry.metric` for its form.
+
+From a step s and the change y of the gradient along it, the normal parts S, T and the rotation
+parts A, B are split off, and
+
+    P = Σ w SᴴS/‖S‖²,   R = Σ w TᴴT/‖S‖²,   w ∝ (‖T‖²/‖S‖²)²   (a soft maximum over time)
+
+are accumulated.  D minimises Σ⟨y, φ(y)⟩ Σ⟨s, φ⁻¹(s)⟩, which gives D = M⁻¹ with MPM = R, the
+geometric mean; ω = (Σ‖T‖² Σ‖A‖² / Σ‖S‖² Σ‖B‖²)^{1/2} likewise, over the recent steps.  Both are
+invariant under scaling of f and under X → XQ.  From the third step on, ω is compared with the one
+in use at every step that is looked at, and D when Σ w has grown by a tenth; a new one is taken
+only when it differs materially.  With n = k there is no normal part, with k = 1 there is one
+column: the metric is then left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.geometry import fused
+from stiefel.geometry.metric import CANONICAL, mean_metric, spread
+from stiefel.geometry.metric import squared_change as change
+from stiefel.geometry.ray import Secant, pairs_of, squares
+from stiefel.types import Array, Gradient, Manifold, Metric
+
+from .problem import Problem
+
+DWARFED = 1e5  # rounding errors of a rotation part below which a normal part tells nothing
+INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
+
+
+class Learned(NamedTuple):
+    """What is known about one leaf."""
+
+    metric: Metric
+    P: Array = None
+    R: Array = None
+    weight: float = 0.0  # Σ w
+    judged: float = 0.0  # Σ w when D was last compared
+    ratio: float = 0.0  # the largest ‖T‖²/‖S‖² seen
+    turns: tuple[float, float] = (0.0, 0.0)  # Σ‖A‖², Σ‖B‖²
+    normals: tuple[float, float] = (0.0, 0.0)  # Σ‖S‖², Σ‖T‖²
+    steps: int = 0  # seen so far
+    scale_of_gradient: float = 1.0  # ‖∇f(x0)‖, against which rounding is measured
+
+
+@dataclass(frozen=True)
+class LearnedMetric:
+    """When and how the metric is learned; the values were found by experiment."""
+
+    power: float = 2.0  # of the weights w: higher looks more at the stiffest steps
+    memory: float = 0.95  # of the sums that give ω
+    column_change: float = 3.0  # D is replaced when it differs by more than this
+    news: float = 1.1  # D is compared again when Σ w has grown by this
+    rotation_change: float = 1.5  # ω likewise
+    column_range: float = 100.0  # condition number of D at most
+    rotation_range: float = 1000.0  # 1 ≤ ω ≤ this
+    least: int = 3  # steps before the first metric
+    settled: int = 40  # after so many steps only every fourth is looked at
+    thinning: int = 4
+
+    def init(self, geometry: Manifold, X: Array, at: Gradient) -> tuple[Learned, ...]:
+        """Nothing learned yet; f may be seen to depend on spans only."""
+        learned = tuple(
+            Learned(CANONICAL, *_zeros(factor, x)) if _can_learn(factor, x) else Learned(CANONICAL)
+            for factor, x in _leaves(geometry, X)
+        )
+        parts = zip(_leaves(geometry, X), parts_of(at.turn), strict=True)
+        flags = tuple(_invariant(factor, x, turn, at.norm) for (factor, x), turn in parts)
+        return _horizontal(learned, flags, at.norm)
+
+    def observe(
+        self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
+    ) -> tuple[Learned, ...]:
+        """``learned`` after one more step, with its secant pair at X."""
+        steps = learned[0].steps
+        if steps >= self.settled and steps % self.thinning:
+            return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
+        leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
+        seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
+        return _balanced(seen) if len(seen) > 1 else seen
+
+    def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
+        count = old.steps + 1
+        if old.P is None:
+            ss, d = factor.dot(pair.s, pair.s), self.memory
+            ratio = factor.dot(pair.y, pair.y) / ss if ss > 0 else 0.0
+            normals = d * old.normals[0] + 1.0, d * old.normals[1] + ratio
+            return old._replace(steps=count, normals=normals)
+        k = _kernels(factor, x)
+        seen = (fused.squares if k.fuses(x) else squares)(k, pair.curvature)
+        ss, tt, aa, bb = (float(v) for v in seen[2:])
+        # A step this short is rounding, and its reciprocal overflows in single precision; normal
+        # parts that rotations dwarf are differences of Gram matrices, and rounding too.
+        least = DWARFED * factor.eps(x)
+        told = ss > max(1e-30, least * aa) and tt > least * bb
+        if not (told and math.isfinite(ss + tt + aa + bb)):
+            return old._replace(steps=count)
+        new = self._accumulate(old, seen, ss, tt, aa, bb)._replace(steps=count)
+        return self._refresh(factor, x, new) if count >= self.least else new
+
+    def _accumulate(
+        self, old: Learned, seen: Any, ss: float, tt: float, aa: float, bb: float
+    ) -> Learned:
+        ratio = tt / ss
+        largest = max(ratio, old.ratio)
+        fade = (old.ratio / largest) ** self.power
+        own = (ratio / largest) ** self.power
+        d, unit = self.memory, ss + aa
+        return old._replace(
+            P=fade * old.P + (own / ss) * seen.SS,
+            R=fade * old.R + (own / ss) * seen.TT,
+            weight=fade * old.weight + own,
+            judged=fade * old.judged,
+            ratio=largest,
+            turns=(d * old.turns[0] + aa / unit, d * old.turns[1] + bb / unit),
+            normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
+        )
+
+    def _refresh(self, factor: Manifold, x: Array, new: Learned) -> Learned:
+        metric = new.metric
+        if new.weight > self.news * new.judged:
+            k = _kernels(factor, x)
+            D = mean_metric(k, new.P, new.R, self.column_range)
+            if float(spread(k, D, metric.D)) > self.column_change:
+                metric = metric._replace(D=D)
+            new = new._replace(judged=new.weight)
+        (sA, tA), (sN, tN) = new.turns, new.normals
+        if not metric.horizontal and tA > 0 and sN > 0:
+            omega = min(max(math.sqrt(tN * sA / (sN * tA)), 1.0), self.rotation_range)
+            if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
+                metric = metric._replace(omega=omega)
+        return new._replace(metric=metric)
+
+
+def still_invariant(
+    geometry: Manifold, X: Array, at: Gradient, learned: tuple[Learned, ...]
+) -> tuple[tuple[Learned, ...], bool]:
+    """A start may be special: rotation parts are looked at in every point until one shows.
+
+    Returns what is known now, and whether nothing changed.
+    """
+    if not any(leaf.metric.horizontal for leaf in learned):
+        return learned, True
+    parts = zip(_leaves(geometry, X), parts_of(at.turn), learned, strict=True)
+    flags = tuple(
+        leaf.metric.horizontal and _invariant(factor, x, turn, leaf.scale_of_gradient)
+        for (factor, x), turn, leaf in parts
+    )
+    if flags == tuple(leaf.metric.horizontal for leaf in learned):
+        return learned, True
+    return _horizontal(learned, flags), False
+
+
+def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
+    """In the form that the geometry takes: one metric, or one a leaf."""
+    if not hasattr(geometry, "factors"):
+        return learned[0].metric
+    return tuple(leaf.metric for leaf in learned)
+
+
+def raised(
+    problem: Problem,
+    x: Array,
+    G: Array,
+    learned: tuple[Learned, ...],
+    aux: Any,
+    overwrite: bool = False,
+) -> Array:
+    """φ(G), a tangent, in the preconditioner's metric or in the learned one.
+
+    With ``overwrite`` it may take the place of G.
+    """
+    geometry = problem.geometry
+    if problem.precond is not None:
+        T = geometry.raise_index(x, problem.preconditioned(x, G, aux))
+        if geometry.dot(G, T) > 0:
+            return T
+        # A preconditioner that is not positive here is left aside, as in every other method.
+    raise_index = geometry.raise_onto if overwrite else geometry.raise_index
+    return raise_index(x, G, metric_of(geometry, learned))
+
+
+def squared_change(
+    problem: Problem, x: Array, pair: Secant, learned: tuple[Learned, ...], aux: Any
+) -> float:
+    """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
+    geometry, y = problem.geometry, pair.y
+    if problem.precond is None:
+        return math.fsum(
+            leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
+            for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
+        )
+    return float(geometry.dot(y, raised(problem, x, y, learned, aux)))
+
+
+def squared_length(geometry: Manifold, pair: Secant) -> float:
+    """⟨y, y⟩ of the change y of the gradient along a step."""
+    leaves = zip(_leaves(geometry, pair.y), pairs_of(pair), strict=True)
+    return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
+
+
+def _leaf_length(factor: Manifold, pair: Secant) -> float:
+    if pair.curvature is None:
+        return factor.dot(pair.y, pair.y)
+    return float(_kernels(factor, pair.y).trace(pair.curvature.yy))
+
+
+def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
+    if pair.curvature is None:
+        return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
+    omega = 0.0 if metric.horizontal else metric.omega
+    return float(change(_kernels(factor, x), pair.curvature, metric.D, omega))
+
+
+def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
+    """What makes the first step along T as long as ``length`` for each column, whatever f is.
+
+    A preconditioner knows its own scale.
+    """
+    geometry = problem.geometry
+    if problem.precond is not None:
+        return min(1.0, longest / (geometry.longest(T) or math.inf))
+    columns = sum(_columns(part) for part in parts_of(x))
+    return length * math.sqrt(columns / geometry.dot(T, T))
+
+
+def parts_of(X: Any) -> tuple[Any, ...]:
+    return X if isinstance(X, tuple) else (X,)
+
+
+def _horizontal(
+    learned: tuple[Learned, ...], flags: tuple[bool, ...], scale: float | None = None
+) -> tuple[Learned, ...]:
+    """``learned`` with the rotation parts dropped, or not, leaf by leaf."""
+    return tuple(
+        old._replace(
+            metric=old.metric._replace(horizontal=flag),
+            scale_of_gradient=old.scale_of_gradient if scale is None else scale,
+        )
+        for old, flag in zip(learned, flags, strict=True)
+    )
+
+
+def _balanced(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
+    """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""
+    scales = []
+    for leaf in learned:
+        step, change = leaf.normals[0] + leaf.turns[0], leaf.normals[1] + leaf.turns[1]
+        if not (step > 0 and change > 0):
+            return learned
+        scales.append(math.sqrt(step / change))
+    return tuple(
+        leaf._replace(metric=leaf.metric._replace(scale=scale / max(scales)))
+        for leaf, scale in zip(learned, scales, strict=True)
+    )
+
+
+def _leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
+    return list(zip(getattr(geometry, "factors", (geometry,)), parts_of(X), strict=True))
+
+
+def _can_learn(factor: Manifold, x: Array) -> bool:
+    return getattr(factor, "learns", False) and 1 < x.shape[-1] < _kernels(factor, x).rows(x)
+
+
+def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:
+    zero = 0.0 * _kernels(factor, x).gram(x, x)
+    return zero, zero
+
+
+def _turning(factor: Manifold, x: Array, turn: Array) -> float:
+    """‖A‖_F of the rotation part A of a cotangent."""
+    return math.sqrt(float(_kernels(factor, x).squared_frobenius(turn)))
+
+
+def _kernels(factor: Manifold, x: Array) -> Kernels:
+    return getattr(factor, "kernels", None) or kernels_for(x)
+
+
+def _columns(x: Array) -> int:
+    shape = tuple(x.shape)
+    return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
+
+
+def _invariant(factor: Manifold, x: Array, turn: Array, scale: float) -> bool:
+    """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
+    return _can_learn(factor, x) and _turning(factor, x, turn) <= INVARIANCE * scale

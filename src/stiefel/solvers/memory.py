@@ -1,0 +1,150 @@
+"""The memory of L-BFGS: the last m secant pairs in two tall blocks, used as rings.
+
+A new pair takes a row that no pair of the state before it uses, so that this state stays valid
+and no row is ever moved.  With R = triu(SᵀY), from the oldest pair to the
+newest, the two-loop recursion is four products with a block:
+
+    a = R⁻¹ Sᵀg,   q = g − Y a,   r = γ φ(q),   c = R⁻ᵀ(diag(R) a − Yᵀr),   H g = r + S c.
+
+R⁻¹ is kept, not R: a new pair adds the column −R⁻¹Sᵀy/⟨s, y⟩, and without the oldest pair R⁻¹ is
+what is left of it.  It stands in the order of the rings, with zeros for rows that are not used:
+old pairs that stand in those count for nothing.
+
+Without blocks the newest pair is used for the direction that follows it, and then dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.types import Array, Cotangent, Manifold, Point, Tangent
+
+Small = np.ndarray[Any, Any]
+
+
+class Pairs(NamedTuple):
+    """At most m pairs in blocks of m + 1 rows, or without blocks the newest pair alone."""
+
+    S: Array | None
+    Y: Array | None
+    inverse: Small  # R⁻¹
+    diagonal: Small  # ⟨s_i, y_i⟩
+    rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
+
+    @property
+    def held(self) -> int:
+        return len(self.rows)
+
+    def forgotten(self) -> Pairs:
+        """No pair in use; the blocks stay."""
+        return self._replace(
+            inverse=np.zeros_like(self.inverse), diagonal=np.zeros_like(self.diagonal), rows=()
+        )
+
+    def spent(self) -> Pairs:
+        """What is kept once the direction is known."""
+        return self if len(self.diagonal) != 1 else NOTHING
+
+
+NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
+
+
+def no_pairs(geometry: Manifold, x: Point, memory: int) -> Pairs:
+    rows = memory + 1
+    blocks = _block(geometry, x, rows), _block(geometry, x, rows)
+    return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
+
+
+def remember(
+    geometry: Manifold,
+    pairs: Pairs,
+    s: Tangent,
+    y: Cotangent,
+    sy: float,
+    needed: tuple[int, ...],
+) -> Pairs:
+    """``pairs`` with one more, of ⟨s, y⟩ = sy, and without the oldest if they are many; 2mnk.
+
+    The rows in ``needed`` are those of the state before, which are not written to.
+    """
+    most = len(pairs.diagonal)
+    if not most:
+        blocks = _row(s), _row(y)
+        return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
+    row = next(i for i in range(most) if i not in needed)
+    S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
+    rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
+    if len(rows) == most:
+        gone, rows = rows[0], rows[1:]
+        inverse[gone], inverse[:, gone], diagonal[gone] = 0.0, 0.0, 0.0
+    inverse[:, row] = inverse.dot(_dot(geometry, S, y)) / -sy
+    inverse[row, row], diagonal[row] = 1.0 / sy, sy
+    return Pairs(S, Y, inverse, diagonal, rows)
+
+
+def apply_inverse(
+    geometry: Manifold,
+    pairs: Pairs,
+    g: Cotangent,
+    gamma: float,
+    phi: Callable[[Cotangent], Tangent],
+    owned: bool,
+) -> Tangent:
+    """−H g for a cotangent g, a direction that is tangent up to the parts of old pairs; 8mnk.
+
+    ``phi`` may overwrite what it is given; what it returns is overwritten if it is ``owned``.
+    """
+    S, Y, inverse, diagonal, _ = pairs
+    a = inverse.dot(_dot(geometry, S, g))
+    r = phi(_add(geometry, 1.0, g, Y, -a))
+    c = (gamma * _dot(geometry, Y, r) - diagonal * a).dot(inverse)
+    return _add(geometry, -gamma, r, S, c, overwrite=owned)
+
+
+# -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --
+
+
+def _kernels(geometry: Manifold, C: Array) -> Kernels:
+    return getattr(geometry, "kernels", None) or kernels_for(C)
+
+
+def _block(geometry: Manifold, x: Point, rows: int) -> Any:
+    if isinstance(x, tuple):
+        return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, x, strict=True))  # type: ignore[attr-defined]
+    return _kernels(geometry, x).block(x, rows)
+
+
+def _row(C: Array) -> Any:
+    """C as a block of one row."""
+    return tuple(map(_row, C)) if isinstance(C, tuple) else C[None, ...]
+
+
+def _write(geometry: Manifold, block: Any, i: int, C: Array) -> Any:
+    """The block with C as its row i; in place where the library allows it."""
+    if isinstance(C, tuple):
+        leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
+        return tuple(_write(f, b, i, c) for f, b, c in leaves)
+    return _kernels(geometry, C).write_row(block, i, C)
+
+
+def _dot(geometry: Manifold, block: Any, C: Array) -> Small:
+    """⟨block_i, C⟩ for all i."""
+    if isinstance(C, tuple):
+        leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
+        return sum(_dot(f, b, c) for f, b, c in leaves)  # type: ignore[return-value]
+    return _kernels(geometry, C).block_dot(block, geometry.dual(C))
+
+
+def _add(
+    geometry: Manifold, a: float, C: Array, block: Any, weights: Small, overwrite: bool = False
+) -> Any:
+    """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
+    if isinstance(C, tuple):
+        leaves = zip(geometry.factors, C, block, strict=True)  # type: ignore[attr-defined]
+        return tuple(_add(f, a, c, b, weights, overwrite) for f, c, b in leaves)
+    return _kernels(geometry, C).block_add(a, C, block, weights, overwrite)

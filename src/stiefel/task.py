@@ -1,0 +1,202 @@
+"""One call of `minimize`, from its arguments to its result."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from stiefel.backends.arrays import describe, own_copy
+from stiefel.backends.ranks import Alone, Ranks
+from stiefel.backends.threads import Threads, threads_for
+from stiefel.function.counted import CountedObjective
+from stiefel.function.trees import Tree
+from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.geometry.grassmann import check_invariant_gradient
+from stiefel.geometry.rotations import determinants
+from stiefel.runs.checkpoint import Checkpoint, Saved, open_checkpoint, owned
+from stiefel.runs.driver import Run, Solver
+from stiefel.runs.ledger import Ledger, Snapshot
+from stiefel.runs.progress import ProgressLine
+from stiefel.runs.rank_checkpoint import open_rank_checkpoint
+from stiefel.runs.result import Result
+from stiefel.runs.stopping import Rule
+from stiefel.solvers.noise import Model
+from stiefel.solvers.problem import Problem
+from stiefel.types import Point
+
+from .agreement import agree, check_value, guarded, join, shared_callback
+from .arguments import (
+    Leaves,
+    bind,
+    leaves_of,
+    objective_of,
+    preconditioner_of,
+    rule_of,
+    solver_of,
+    suggest,
+)
+
+
+@dataclass
+class Task:
+    """The arguments of `minimize`, and what is made of them in the order of the methods."""
+
+    fun: Any
+    x0: Any
+    jac: Any
+    manifold: Any
+    method: Any
+    options: dict[str, Any] | None
+    hessp: Callable[[Any, Any], Any] | None
+    precond: Callable[..., Any] | None
+    rtol: float | None
+    gtol: float
+    ftol: float
+    maxiter: int
+    maxfun: int | None
+    maxtime: float | None
+    stop: Rule | None
+    fnoise: float | None
+    callback: Callable[[Snapshot], Any] | None
+    progress: bool
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_interval: float
+    resume: bool
+    comm: Any
+    value: str
+    unknown: dict[str, Any]
+
+    def run(self) -> Result:
+        """Read, place, prepare, solve."""
+        self._read()
+        self._place()
+        self._prepare()
+        with owned(self.saver), self.threads, self.threads:  # twice: see `Threads`
+            result = self._solve()
+        if self.line is not None:
+            self.line.close(result.message)
+        result.determinant = None
+        if isinstance(self.ranks, Ranks):
+            result.communication = self.ranks.communication
+        else:
+            result.determinant = determinants(self.tree, result.x)
+        return result
+
+    # -- what the arguments say, as far as one rank can tell -------------------------------
+
+    @cached_property
+    def ranks(self) -> Alone | Ranks:
+        return join(self.comm)
+
+    def _read(self) -> None:
+        self.tree: Tree
+        self.solver: Solver
+        self.leaves: Leaves
+        with self.ranks.together():
+            if self.unknown:
+                names = [name for name in self.__dataclass_fields__ if name != "unknown"]
+                raise TypeError(suggest("option", next(iter(self.unknown)), names))
+            check_value(self.value)
+            self.tree = Tree(self.x0)
+            self.solver = solver_of(self.method, self.options)
+            self.leaves = leaves_of(self.tree, self.x0, self.manifold)
+        agree(self.ranks, self.leaves, {"method": self.solver} | self._common())
+
+    def _common(self) -> dict[str, Any]:
+        """The arguments on which all ranks must agree."""
+        apart = ("fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown")
+        names = [name for name in self.__dataclass_fields__ if name not in apart]
+        place = None if self.checkpoint is None else str(self.checkpoint)
+        return {name: getattr(self, name) for name in names} | {"checkpoint": place}
+
+    # -- where the point lives -------------------------------------------------------------
+
+    def _place(self) -> None:
+        geometry, X = bind(self.tree, self.leaves, self.ranks)
+        X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
+        self.geometry, self.restored = geometry, not is_feasible(geometry, X)
+        self.X: Point = feasible(geometry, X) if self.restored else X
+
+    # -- what is minimised, how, and until when --------------------------------------------
+
+    def _prepare(self) -> None:
+        ranks, limit = self.ranks, math.inf if self.maxfun is None else self.maxfun
+        tolerances = self.rtol, self.gtol, self.ftol
+        limits = self.maxiter, self.maxfun, self.maxtime
+        with ranks.together():
+            self._check()
+            functions = self.fun, self.jac, self.tree, self.X, limit, self.hessp
+            self.objective: CountedObjective = objective_of(
+                *functions, ranks, self.value, self.leaves
+            )
+            self.rule = rule_of(self.geometry, self.X, *tolerances, *limits, self.stop)
+            local = preconditioner_of(self.precond, self.objective)
+        self.preconditioner = guarded(ranks, local, self.objective)
+        self.saver = self._saver()
+        self.threads: Threads = threads_for(self.X)
+        self.objective.wrap(self.threads.freely)
+        shown = self.progress and ranks.rank == 0
+        self.line = ProgressLine(self.rule) if shown else None
+
+    def _check(self) -> None:
+        callback, fnoise = self.callback, self.fnoise
+        if callback is not None and not callable(callback):
+            raise TypeError(
+                f"callback is {describe(callback)}; expected a function of the snapshot"
+            )
+        if fnoise is not None and not fnoise >= 0:
+            raise ValueError(f"fnoise is {fnoise!r}; expected a number ≥ 0")
+
+    def _saver(self) -> Checkpoint | None:
+        """Where the run is saved: one file, or one a rank; None without a checkpoint."""
+        if self.checkpoint is None:
+            if self.resume:
+                raise ValueError("resume=True needs the path of a checkpoint: pass checkpoint=")
+            return None
+        place = self.checkpoint, self.checkpoint_interval, self.resume, self.solver
+        known: dict[str, Any] = {
+            "precond": self.precond,
+            "hessp": self.hessp,
+            "fnoise": self.fnoise,
+        }
+        if self.comm is None:
+            return open_checkpoint(*place, self.geometry, self.X, **known)
+        ranks = self.ranks if isinstance(self.ranks, Ranks) else Ranks(self.comm)
+        return open_rank_checkpoint(ranks, tuple(self.leaves.values()), *place, self.X, **known)
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def _solve(self) -> Result:
+        saver, X = self.saver, self.X
+        saved = saver.load(self.geometry) if saver is not None and saver.exists() else None
+        self.objective.calibrate(X)
+        check_invariant_gradient(self.geometry, X, self.objective.first_gradient)
+        problem, callback = self._problem(), self.callback and self.threads.freely(self.callback)
+        ledger = Ledger(problem, self.objective, self.ranks, restorations=int(self.restored))
+        callback = shared_callback(self.ranks, callback)
+        run = Run(ledger, self.solver, self.rule, callback, self.line, saver)
+        if saver is not None and saved is not None:
+            saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)
+            return run.resume(self._rewound(saved))
+        box, self.X = [X], None  # nobody holds on to the start
+        del X
+        return run.start(box)
+
+    def _problem(self) -> Problem:
+        objective, precond = self.objective, self.preconditioner
+        fnoise = None if self.fnoise is None else self.fnoise * objective.scale
+        model = Model(self.geometry.eps(self.X), fnoise, objective.initial_magnitude)
+        precond = precond and self.threads.freely(precond)
+        return Problem(self.geometry, objective, precond, objective.hessian_product, model)
+
+    def _rewound(self, saved: Saved) -> Saved:
+        """The counts of the run so far are those of the file."""
+        if self.precond is not None:
+            self.objective.hold_aux(saved.state.x)
+        nhev = int(saved.history.as_array()["nhev"][-1])
+        self.objective.rewind(saved.nfev, saved.njev, saved.scale, nhev)
+        return saved

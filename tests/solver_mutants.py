@@ -1,0 +1,631 @@
+"""Wrong decisions, each a line of a solver off by a plausible mistake, that tests must notice.
+
+    python tests/solver_mutants.py                      every mutant, some ten minutes
+    python tests/solver_mutants.py --sample 8 --seed 3  some of them
+    python tests/solver_mutants.py --own                only the tests that are named beside each
+    python tests/solver_mutants.py --only omega         those whose file or reason contains a word
+
+A mutant is the package with ``old`` replaced by ``new`` in one file.  Tests that state laws,
+budgets and rates run against it until the first one fails: then it is killed.  The exit status is 1
+if one survives.  A survivor is either a missing test, or code that nobody would miss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent / "src" / "stiefel"
+# What runs against a mutant that its own tests do not notice.
+PIECES = "test_solver_pieces.py"
+LONG_STEPS = "test_two_sided.py"
+BUDGETS = "test_budgets.py"
+RATES = "test_rates.py"
+HOSTILE = "test_trust_hostile.py"
+ROUNDING = "test_trust_rounding.py"
+PAIRS_KEPT = "test_secant.py"
+TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
+
+# Where the lines stand.
+METRIC = "solvers/learned_metric.py"
+STEIHAUG = "solvers/steihaug.py"
+TRUST = "solvers/trust_region.py"
+CG = "solvers/conjugate_gradient.py"
+LBFGS = "solvers/lbfgs.py"
+PAIRS = "solvers/memory.py"
+SECANT = "solvers/secant_search.py"
+TWO_SIDED = "solvers/two_sided.py"
+WOLFE = "solvers/wolfe.py"
+ACCELERATED = "solvers/accelerated.py"
+MOMENTUM = "solvers/momentum.py"
+NOISE = "solvers/noise.py"
+DRIVER = "runs/driver.py"
+LEDGER = "runs/ledger.py"
+STOPPING = "runs/stopping.py"
+
+
+class Mutant(NamedTuple):
+    file: str
+    old: str
+    new: str
+    why: str
+    tests: str  # the file that should notice …
+    words: str  # … and the tests in it, as ``pytest -k`` takes them
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.why}"
+
+
+MUTANTS = (
+    Mutant(
+        METRIC,
+        "if not metric.horizontal and tA > 0 and sN > 0:",
+        "if False:",
+        "omega is never learned",
+        PIECES,
+        "softer",
+    ),
+    Mutant(
+        METRIC,
+        "math.sqrt(tN * sA / (sN * tA))",
+        "(tN * sA / (sN * tA))",
+        "omega without its root",
+        PIECES,
+        "softer",
+    ),
+    Mutant(
+        METRIC,
+        "math.sqrt(tN * sA / (sN * tA))",
+        "math.sqrt(sN * tA / (tN * sA))",
+        "omega upside down",
+        PIECES,
+        "softer",
+    ),
+    Mutant(
+        METRIC,
+        "rotation_range: float = 1000.0",
+        "rotation_range: float = 4.0",
+        "omega ≤ 4",
+        PIECES,
+        "softer",
+    ),
+    Mutant(
+        METRIC,
+        "if new.weight > self.news * new.judged:",
+        "if False:",
+        "D is never learned",
+        BUDGETS,
+        "brockett-auto",
+    ),
+    Mutant(
+        METRIC,
+        "return _balanced(seen) if len(seen) > 1 else seen",
+        "return seen",
+        "leaves of a tree are not balanced",
+        PIECES,
+        "leaves_of_a_tree",
+    ),
+    Mutant(
+        METRIC,
+        "scales.append(math.sqrt(step / change))",
+        "scales.append(step / change)",
+        "balance of leaves without its root",
+        PIECES,
+        "leaves_of_a_tree",
+    ),
+    Mutant(
+        METRIC,
+        "_can_learn(factor, x) and bool(",
+        "bool(",
+        "columns are looked at as matrices",
+        BUDGETS,
+        "sphere-auto",
+    ),
+    Mutant(
+        METRIC,
+        "return _horizontal(learned, flags), False",
+        "return learned, True",
+        "a special start is believed for ever",
+        PIECES,
+        "without_rotations",
+    ),
+    Mutant(
+        STEIHAUG,
+        "dd = rz + beta * beta * dd",
+        "dd = rz + beta * dd",
+        "β for β² in ‖D‖²",
+        PIECES,
+        "steihaugs",
+    ),
+    Mutant(
+        STEIHAUG,
+        "wd = beta * (wd + alpha * dd)",
+        "wd = beta * wd",
+        "⟨W, D⟩ without its news",
+        PIECES,
+        "steihaugs",
+    ),
+    Mutant(
+        STEIHAUG,
+        "decrease += 0.5 * alpha * rz",
+        "decrease += alpha * rz",
+        "decrease doubled",
+        PIECES,
+        "steihaugs",
+    ),
+    Mutant(
+        STEIHAUG,
+        "if not curvature > 0 or not beyond < radius * radius:",
+        "if not beyond < radius * radius:",
+        "negative curvature inside of the region",
+        PIECES,
+        "steihaugs",
+    ),
+    Mutant(
+        STEIHAUG,
+        "<= tolerance * tolerance",
+        "<= tolerance",
+        "the residual against its own square",
+        PIECES,
+        "steihaugs",
+    ),
+    Mutant(
+        STEIHAUG,
+        "-accuracy * largest * dd <= curvature <= 0",
+        "0.0 < curvature <= 0",
+        "curvature that is rounding is followed",
+        PIECES,
+        "negative_curvature",
+    ),
+    Mutant(
+        TRUST,
+        "return 2.0 * radius",
+        "return radius",
+        "the radius never grows",
+        PIECES,
+        "radius_follows",
+    ),
+    Mutant(
+        TRUST,
+        "if ratio > GOOD and step.on_boundary:",
+        "if ratio > GOOD:",
+        "the radius grows within itself",
+        PIECES,
+        "radius_follows",
+    ),
+    Mutant(
+        TRUST,
+        "return 0.25 * min(",
+        "return 0.9 * min(",
+        "the radius shrinks by a tenth",
+        PIECES,
+        "radius_follows",
+    ),
+    Mutant(
+        TRUST,
+        "        if not ratio > self.least_ratio:\n            return self._reject",
+        "        if not ratio > -math.inf:\n            return self._reject",
+        "every step is accepted",
+        PIECES,
+        "radius_follows",
+    ),
+    Mutant(
+        TRUST,
+        "max(relative**self.residual_exponent, least)",
+        "least",
+        "each model is solved to four digits",
+        BUDGETS,
+        "trust-region",
+    ),
+    Mutant(
+        TRUST,
+        "if blind and at.norm >= s.at.norm:",
+        "if False:",
+        "beneath the noise a step may raise the gradient",
+        PIECES,
+        "beneath_the_noise",
+    ),
+    Mutant(
+        TRUST,
+        "return at.norm < 0.5 * s.at.norm and",
+        "return False and",
+        "a Newton step that noise refuses is refused",
+        RATES,
+        "trust-region",
+    ),
+    Mutant(
+        CG,
+        "- 2.0 * (p.yz / p.dy)",
+        "+ 2.0 * (p.yz / p.dy)",
+        "Hager and Zhang's sign",
+        PIECES,
+        "beta_follows",
+    ),
+    Mutant(
+        CG,
+        "return max(beta, ETA * p.slope / p.dd)",
+        "return beta",
+        "β without its bound",
+        PIECES,
+        "beta_follows",
+    ),
+    Mutant(
+        CG,
+        "return max(p.zg / p.old, 0.0)",
+        "return p.zg / p.old",
+        "Polak and Ribière below 0",
+        PIECES,
+        "beta_follows",
+    ),
+    Mutant(
+        CG,
+        "return max(p.zg / p.dy, 0.0)",
+        "return max(p.zg / p.old, 0.0)",
+        "one rule for another",
+        PIECES,
+        "beta_follows",
+    ),
+    Mutant(
+        CG,
+        "return p.new / p.dy",
+        "return p.new / p.old",
+        "Fletcher and Reeves for Dai and Yuan",
+        PIECES,
+        "beta_follows",
+    ),
+    Mutant(
+        CG,
+        "dg - s.aim.slope,  # T",
+        "dg,  # T",
+        "⟨d, y⟩ as after an exact step",
+        PIECES,
+        "beta_follows",
+    ),
+    Mutant(
+        CG,
+        "first = found.t * s.aim.slope / aim.slope if aim.slope else 0.0",
+        "first = found.t if aim.slope else 0.0",
+        "the first trial forgets that directions have lengths",
+        BUDGETS,
+        "cg",
+    ),
+    Mutant(
+        CG,
+        "curvature: float = 0.1  # c₂",
+        "curvature: float = 0.9  # c₂",
+        "a loose search",
+        BUDGETS,
+        "cg",
+    ),
+    Mutant(
+        LBFGS,
+        "gamma = sy / square if",
+        "gamma = 3.0 * sy / square if",
+        "H₀ three times too large",
+        BUDGETS,
+        "lbfgs",
+    ),
+    Mutant(
+        LBFGS,
+        "if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):",
+        "if sy > 0:",
+        "pairs that hardly curve are kept",
+        PAIRS_KEPT,
+        "hardly_curve",
+    ),
+    Mutant(
+        PAIRS,
+        "- diagonal * a).dot",
+        "- a).dot",
+        "the two-loop recursion without ⟨s, y⟩",
+        BUDGETS,
+        "brockett-lbfgs",
+    ),
+    Mutant(
+        PAIRS,
+        "gone, rows = rows[0], rows[1:]",
+        "gone, rows = rows[-2], (*rows[:-2], rows[-1])",
+        "the second newest pair is dropped instead of the oldest",
+        BUDGETS,
+        "brockett-lbfgs",
+    ),
+    Mutant(
+        SECANT,
+        "if end >= self.curvature * slope or t >= 0.99 * limit:",
+        "if True:",
+        "no curvature condition",
+        PIECES,
+        "far_too_short",
+    ),
+    Mutant(
+        SECANT,
+        "(rise <= level and area <= wanted and not doubts)",
+        "(rise <= level and not doubts)",
+        "no slope test in noise",
+        PIECES,
+        "slopes_are_asked",
+    ),
+    Mutant(
+        SECANT,
+        "good = rise <= wanted or (rise <= level and area <= wanted and not doubts)",
+        "good = rise <= wanted",
+        "values are believed beneath their noise",
+        RATES,
+        "auto",
+    ),
+    Mutant(
+        SECANT,
+        "if verdict.kind is Kind.NOISE:",
+        "if False:",
+        "noise of f is not learned",
+        RATES,
+        "auto",
+    ),
+    Mutant(
+        SECANT,
+        "limit = self.longest / size if size > 0 else math.inf",
+        "limit = math.inf",
+        "steps of any length",
+        PIECES,
+        "no_trial_is_longer",
+    ),
+    Mutant(
+        NOISE,
+        "MARGIN = 2.0",
+        "MARGIN = 0.2",
+        "noise is believed",
+        RATES,
+        "accelerated-rounding",
+    ),
+    Mutant(
+        TWO_SIDED,
+        "ceiling=self._ceiling(trial.gamma, ceiling, visible)",
+        "ceiling=0.0",
+        "no memory of the longest step",
+        RATES,
+        "accelerated-noise",
+    ),
+    Mutant(
+        TWO_SIDED,
+        "if not search.below(trial, self.growth_threshold):",
+        "if True:",
+        "steps never grow",
+        BUDGETS,
+        "kohn_sham",
+    ),
+    Mutant(
+        TWO_SIDED,
+        "return self._back(search, trial, leap)",
+        "return trial",
+        "a leap stays short",
+        LONG_STEPS,
+        "finds_its_way",
+    ),
+    Mutant(
+        TWO_SIDED,
+        "GALLOP_AFTER = 12",
+        "GALLOP_AFTER = 60",
+        "steps never gallop",
+        LONG_STEPS,
+        "finds_its_way",
+    ),
+    Mutant(
+        TWO_SIDED,
+        "elif kind is not Kind.NOISE:",
+        "if False:",
+        "a wrong gradient is noise",
+        RATES,
+        "wrong_gradient",
+    ),
+    Mutant(
+        TWO_SIDED,
+        "return trial.f <= self.f + c * trial.gamma * self.aim.slope + self.noise",
+        "return trial.f <= self.f + 0.01 * trial.gamma * self.aim.slope + self.noise",
+        "a hundredth of the decrease is enough",
+        BUDGETS,
+        "kohn_sham",
+    ),
+    Mutant(
+        ACCELERATED, "return trial.f > required", "return False", "no restart", BUDGETS, "kohn_sham"
+    ),
+    Mutant(
+        ACCELERATED,
+        "if abs(trial.f - s.f_X) > MARGIN * noise or math.isnan(trial.f):",
+        "if True:",
+        "restarts by values beneath their noise",
+        RATES,
+        "accelerated-rounding",
+    ),
+    Mutant(
+        ACCELERATED,
+        "< trial.gamma * s.aim.slope",
+        "< -trial.gamma * s.aim.slope",
+        "the sign of Algorithm 2's restart",
+        BUDGETS,
+        "kohn_sham",
+    ),
+    Mutant(
+        MOMENTUM,
+        "(2.0 + self.rate * (k + 1))",
+        "(9.0 + self.rate * (k + 1))",
+        "less momentum",
+        PIECES,
+        "momentum_is",
+    ),
+    Mutant(
+        WOLFE,
+        "return hidden and trial.slope <= (2.0 * c1 - 1.0) * slope",
+        "return False",
+        "no approximate Wolfe condition",
+        RATES,
+        "cg",
+    ),
+    Mutant(
+        WOLFE,
+        "t = _cubic(low, high) if readable else _secant(low, high)",
+        "t = 0.5 * (low.t + high.t)",
+        "bisection for interpolation",
+        BUDGETS,
+        "cg",
+    ),
+    Mutant(
+        WOLFE,
+        "return verdict.kind not in (Kind.OPEN, Kind.NOISE)",
+        "return False",
+        "no contradiction",
+        HOSTILE,
+        "",
+    ),
+    Mutant(
+        NOISE,
+        "ROUNDING = 10.0",
+        "ROUNDING = 0.01",
+        "values are thought to be exact",
+        RATES,
+        "accelerated-rounding",
+    ),
+    Mutant(
+        NOISE,
+        "return min(ROUNDING * unit, ROUNDING * self.eps * self.magnitude)",
+        "return rounding",
+        "cancellation leaves no rounding",
+        ROUNDING,
+        "large_terms_cancelled",
+    ),
+    Mutant(
+        DRIVER,
+        "if idle > PATIENCE + self.ledger.nit // 2:",
+        "if False:",
+        "a driver never gives up",
+        PIECES,
+        "gives_up",
+    ),
+    Mutant(
+        DRIVER, "PATIENCE = 100 ", "PATIENCE = 1000 ", "a driver gives up late", PIECES, "gives_up"
+    ),
+    Mutant(
+        DRIVER,
+        "if idle > PATIENCE + self.ledger.nit // 2:",
+        "if idle > PATIENCE:",
+        "a driver does not wait for long runs",
+        PIECES,
+        "gives_up",
+    ),
+    Mutant(
+        DRIVER,
+        "Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,",
+        "Status.ROUNDING_LIMIT,",
+        "rounding is always the excuse",
+        PIECES,
+        "gives_up",
+    ),
+    Mutant(
+        LEDGER,
+        "IMPROVEMENT = 0.9",
+        "IMPROVEMENT = 0.99999",
+        "any improvement is progress",
+        PIECES,
+        "gives_up",
+    ),
+    Mutant(
+        LEDGER,
+        "fell = not watch.blind and",
+        "fell =",
+        "unreadable values are progress",
+        PIECES,
+        "gives_up",
+    ),
+    Mutant(
+        LEDGER,
+        "or at.f < best.f - noise",
+        "or at.f < best.f + noise",
+        "a best point worse by the noise",
+        PIECES,
+        "best_point",
+    ),
+    Mutant(
+        LEDGER,
+        "(at.f <= best.f + noise and at.norm < best.norm)",
+        "at.norm < best.norm",
+        "the best point is the one of the smallest gradient",
+        PIECES,
+        "best_point",
+    ),
+    Mutant(
+        STOPPING,
+        "target = self.tolerance * p.initial_norm",
+        "target = 2 * self.tolerance * p.initial_norm",
+        "a tolerance twice as large",
+        PIECES,
+        "tolerance",
+    ),
+)
+
+
+# -- one mutant -------------------------------------------------------------------------------
+
+
+def written(mutant: Mutant, folder: Path) -> Path:
+    """A copy of the package with the mistake in it; the folder to import it from."""
+    shutil.copytree(PACKAGE, folder / "stiefel", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "stiefel" / mutant.file
+    text = file.read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1, mutant
+    file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    return folder
+
+
+def killer(mutant: Mutant, own_only: bool = False) -> str | None:
+    """The first test that fails on the mutant, or None if it survives."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(mutant, Path(folder))
+        own = [str(HERE / mutant.tests), "-k", mutant.words]
+        others = [] if own_only else [str(HERE / name) for name in TESTS]
+        return failure(path, own) or (failure(path, others) if others else None)
+
+
+def failure(path: Path, arguments: list[str]) -> str | None:
+    """The first of these tests that fails with the package in ``path``."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join([str(path), str(HERE)])}
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:cacheprovider"]
+    command.append("--timeout=120")
+    done = subprocess.run(
+        [*command, *arguments], cwd=HERE.parent, env=environment, capture_output=True, text=True
+    )
+    if done.returncode == 0:
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    if not failed and "Timeout" not in done.stdout + done.stderr:
+        raise RuntimeError(f"no test failed, none passed: {done.stdout} {done.stderr}")
+    return failed[0] if failed else "a test that did not end"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sample", type=int, default=len(MUTANTS))
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--own", action="store_true", help="only the tests that should notice")
+    parser.add_argument("--only", default="", help="a word of the file or the reason")
+    arguments = parser.parse_args()
+    chosen = [m for m in MUTANTS if arguments.only in str(m)]
+    chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+    survivors = 0
+    for mutant in sorted(chosen, key=MUTANTS.index):
+        by = killer(mutant, arguments.own)
+        survivors += by is None
+        print("SURVIVED" if by is None else "killed  ", mutant, f"[{by}]" if by else "", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} killed")
+    return int(survivors > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

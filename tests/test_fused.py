@@ -1,0 +1,93 @@
+"""Every fused version of a formula for NumPy matrices agrees with the formula itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stiefel import Stiefel
+from stiefel.backends.arrays import kernels_for
+from stiefel.geometry import cayley, fused, metric, ray, stiefel
+
+NAMES = [
+    name
+    for name in vars(fused)
+    if callable(getattr(fused, name)) and getattr(fused, name).__module__ == fused.__name__
+    if not name.startswith("_") and not name.startswith("Fused")
+]
+HOMES = (cayley, ray, metric, stiefel)
+
+
+def case(seed, n, k, is_complex, scale):
+    rng = np.random.default_rng(seed)
+
+    def gaussian(*shape):
+        return rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if is_complex else 0)
+
+    M = Stiefel()
+    X = M.nearest(gaussian(n, k))
+    W, G, G_new = (scale * M.project(X, gaussian(n, k)) for _ in range(3))
+    kernels = kernels_for(X)
+    t = 0.7 / scale
+    frame = cayley.prepare(kernels, X, W)[0]
+    N = cayley.displacement(kernels, frame, t)
+    D = gaussian(k, k)
+    D = np.eye(k) + D @ D.conj().T
+    turns = [X.conj().T @ V for V in (G, G_new)]
+    T = W + X @ gaussian(k, k) * 1e-3 * scale
+    Y = cayley.point(kernels, X, W, frame, t)[0]
+    grams = cayley.Grams(*kernels.grams(X, Y))
+    pair = ray.secant(kernels, X, W, frame, N, t, G, turns[0], G_new, turns[1])
+    return kernels, {
+        "prepare": (X, W),
+        "prepare_tangent": (X, T, 0.5),
+        "lifted": (grams,),
+        "longest": (frame,),
+        "displacement": (frame, t),
+        "moved": (frame, t),
+        "point": (X, W, frame, t),
+        "extrapolate": (X, Y, 1.6),
+        "secant": (X, W, frame, N, t, G, turns[0], G_new, turns[1]),
+        "coefficients": (frame, N, t, turns[0], W.conj().T @ G),
+        "raise_columns": (X, W, D, 3.0),
+        "squares": (pair.curvature,),
+        "lower_gradient": (X, G),
+    }
+
+
+def numbers(result):
+    """All numbers of a result; a frame may choose another σ, and is asked for what it means."""
+    if isinstance(result, cayley.Frame):
+        C, gram_C = cayley.velocity_of(result)
+        return [result.gram, C, gram_C]
+    if isinstance(result, ray.Curvature):
+        return [*numbers(result.frame), result.B, result.yy]
+    if isinstance(result, tuple):
+        return [number for part in result for number in numbers(part)]
+    return [np.asarray(result)]
+
+
+def formula(name):
+    return next(getattr(home, name) for home in HOMES if hasattr(home, name))
+
+
+def test_every_fused_function_is_compared():
+    assert set(NAMES) == set(case(0, 5, 2, False, 1.0)[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(2, 5), st.integers(0, 9), st.booleans(), st.integers(-9, 9)
+)
+def test_fused_equals_formula(name, seed, k, extra, is_complex, exponent):
+    kernels, arguments = case(seed, k + extra, k, is_complex, 10.0**exponent)
+    expected = numbers(formula(name)(kernels, *arguments[name]))
+    found = numbers(getattr(fused, name)(kernels, *arguments[name]))
+    if name in ("moved", "point", "displacement"):  # N stands in the basis of the frame: the same
+        assert len(found) == len(expected)
+    size = max(float(np.abs(e).max()) for e in expected)
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-10, atol=1e-12 * max(float(np.abs(e).max()), size))
