@@ -24,7 +24,7 @@ from stiefel.applications.scf.stability import internal
 PAGE = Path(__file__).parents[1] / "docs" / "applications" / "hard_cases.md"
 MARK = "<!-- made by benchmarks/scf.py -->"
 
-# Å, unpaired electrons, and the lowest energy that any of many starts has found.
+# Å, unpaired electrons, and the lowest minimum that any of the methods has found.
 MOLECULES = {
     "ScO": (1.668, 1, -834.457784),
     "VO": (1.589, 3, -1017.529795),

@@ -311,3 +311,33 @@ def test_a_verdict_says_why_there_is_none():
     verdict = internal(mf)
     assert verdict.stable is None
     assert "not here" in str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("atoms", "spin", "energy"),
+    [
+        ("Co 0 0 0; H 0 0 1.542", 2, -1381.738063),
+        ("V 0 0 0; O 0 0 1.589", 3, -1017.529795),  # a valley with curvatures near −1e-5
+        ("Cr 0 0 0; O 0 0 1.615", 4, -1117.932633),
+        ("Mn 0 0 0; N 0 0 1.6", 4, -1203.960917),
+    ],
+)
+def test_metals_end_in_minima(atoms, spin, energy):
+    mf = minimize(scf.UHF(molecule(atoms, "def2-svp", spin=spin)))
+    assert mf.converged
+    assert mf.stability(return_status=True)[2]  # with PySCF's own three roots
+    assert mf.e_tot == pytest.approx(energy, abs=1e-4)
+    assert mf.minimization.fock_builds <= 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("symbol", "basis"), [("He", "cc-pvtz"), ("Ne", "cc-pvtz"), ("Zn", "def2-svp")]
+)
+def test_gradients_below_the_noise_of_energies(symbol, basis):
+    """|E|·1e-16 is 1e-13: differences of energies say nothing below |g| = 1e-7."""
+    mf = minimize(scf.RHF(molecule(symbol, basis)), gtol=1e-9)
+    assert mf.converged
+    assert mf.minimization.result.gradient_norm <= 1e-9
+    assert mf.minimization.fock_builds <= 30
