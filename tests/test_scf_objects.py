@@ -12,7 +12,7 @@ from pyscf import cc, dft, gto, mcscf, mp, qmmm, scf, tdscf, x2c
 from pyscf.pbc import gto as pbc_gto
 from pyscf.pbc import scf as pbc_scf
 
-from stiefel.applications.scf import direct, minimize
+from stiefel.applications.scf import descent, direct, minimize
 from stiefel.applications.scf.stability import internal
 
 WATER = "O 0 0 0; H 0 0.75 0.6; H 0 -0.75 0.6"
@@ -50,11 +50,11 @@ EXTENSIONS = {
 }
 
 
-def check_same_energy(make, tolerance=1e-8):
+def check_same_energy(make, tolerance=1e-8, **options):
     reference = make()
     reference.conv_tol = 1e-11
     reference.kernel()
-    mf = minimize(make(), gtol=1e-6, check=False)
+    mf = minimize(make(), gtol=1e-6, check=False, **options)
     assert mf.converged
     assert mf.e_tot == pytest.approx(reference.e_tot, abs=tolerance)
     return mf, reference
@@ -84,7 +84,8 @@ def test_dispersion_of_the_object():
 @pytest.mark.parametrize("distance", [0.9, 0.5])
 def test_nearly_dependent_functions_are_left_out_as_pyscf_does(distance):
     atoms = "; ".join(f"H 0 0 {i * distance}" for i in range(8))
-    mf, reference = check_same_energy(lambda: scf.RHF(molecule(atoms, "aug-cc-pvdz")), 1e-7)
+    make = lambda: scf.RHF(molecule(atoms, "aug-cc-pvdz"))
+    mf, reference = check_same_energy(make, 1e-7, diis=0)
     assert mf.mo_coeff.shape == reference.mo_coeff.shape
 
 
@@ -130,6 +131,22 @@ def test_a_saddle_is_left():
     assert [s.verdict for s in path] == ["not a minimum", "a minimum"]
     assert sum(s.builds for s in path) <= mf.minimization.fock_builds <= 40
     assert mf.minimization.products > 0
+
+
+def test_the_step_off_a_saddle_is_as_short_as_it_must_be(monkeypatch):
+    """A first step that is far too long is cut until the energy is below that of the saddle."""
+    monkeypatch.setattr(descent, "FIRST_STEP", 60.0)
+    energies = []
+    mol = molecule("N 0 0 0; N 0 0 2.2", "6-31g")
+    mf = minimize(scf.UHF(mol), callback=lambda snapshot: energies.append(snapshot.fun))
+    assert len(mf.minimization.path) > 1
+    assert np.all(np.diff(energies) < 1e-9)
+
+
+def test_open_shells_descend_in_few_builds():
+    mf = minimize(scf.ROHF(triplet()), diis=0, check=False)
+    assert mf.converged
+    assert mf.minimization.fock_builds <= 20
 
 
 def test_stability_of_two_components_and_without_virtuals():
