@@ -143,10 +143,15 @@ def test_the_step_off_a_saddle_is_as_short_as_it_must_be(monkeypatch):
     assert np.all(np.diff(energies) < 1e-9)
 
 
-def test_open_shells_descend_in_few_builds():
-    mf = minimize(scf.ROHF(triplet()), diis=0, check=False)
+@pytest.mark.parametrize(
+    ("atoms", "spin", "most"), [("Cr 0 0 0", 6, 20), ("Fe 0 0 0; O 0 0 1.6", 4, 60)]
+)
+def test_open_shells_descend_in_few_builds(atoms, spin, most):
+    """With rotations between the shells divided by something else: 38 to 1000."""
+    basis = "def2-svp" if atoms.startswith("Cr") else "sto-3g"
+    mf = minimize(scf.ROHF(molecule(atoms, basis, spin=spin)), diis=0, check=False)
     assert mf.converged
-    assert mf.minimization.fock_builds <= 20
+    assert mf.minimization.fock_builds <= most
 
 
 def test_stability_of_two_components_and_without_virtuals():
