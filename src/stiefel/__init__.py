@@ -11,6 +11,7 @@ from stiefel.runs.stopping import MaxIterations, MaxSeconds, RelativeGradient
 from ._minimize import minimize
 from .check import check_gradient
 from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
+from .minimum import check_minimum
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -39,6 +40,7 @@ __all__ = [
     "Stiefel",
     "TrustRegion",
     "check_gradient",
+    "check_minimum",
     "extrapolate",
     "interpolate",
     "minimize",

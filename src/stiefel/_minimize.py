@@ -10,6 +10,8 @@ from stiefel.runs.ledger import Snapshot
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
 
+from .minimum import escape_saddles
+from .starts import solve_from_many
 from .task import Task
 
 
@@ -38,6 +40,10 @@ def minimize(
     resume: bool = False,
     comm: Any = None,
     value: str = "local",
+    escape: bool = False,
+    starts: Any = None,
+    seed: Any = 0,
+    workers: int = 1,
     **unknown: Any,
 ) -> Result:
     """Minimise a function of matrices with orthonormal columns.
@@ -95,13 +101,26 @@ def minimize(
     value
         With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
         the total on every rank.
+    escape
+        Look whether the run has ended at a saddle, go down from there, and so on until the end is
+        a minimum within the tolerance of `check_minimum`; ``result.minimum`` is the last check.
+    starts
+        A number of solves from different starts: x0 and random points; or a list of points.  The
+        best result is returned, with the table of all minima found in ``result.starts``.
+    seed, workers
+        With ``starts``: the seed of the random points, and the number of processes.
 
     Returns
     -------
     Result
         ``success`` is True only if the returned point itself meets the tolerance.
     """
-    return Task(**locals()).run()
+    given = dict(locals())
+    extra = {name: given.pop(name) for name in ("escape", "starts", "seed", "workers")}
+    if starts is None and not escape:
+        return Task(**given).run()
+    given |= extra | given.pop("unknown")
+    return (escape_saddles if starts is None else solve_from_many)(minimize, given)
 
 
 __all__ = ["minimize"]

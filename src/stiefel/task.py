@@ -99,6 +99,7 @@ class Task:
         with self.ranks.together():
             if self.unknown:
                 names = [name for name in self.__dataclass_fields__ if name != "unknown"]
+                names += ["escape", "starts", "seed", "workers"]
                 raise TypeError(suggest("option", next(iter(self.unknown)), names))
             check_value(self.value)
             self.tree = Tree(self.x0)
