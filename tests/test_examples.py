@@ -10,7 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{p}.md" for p in ("guide", "libraries", "reach"))]
+DOCUMENTS = ("guide", "libraries", "many", "minima", "nonsmooth", "reach", "training")
+DOCUMENTS += ("training_jax",)
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{p}.md" for p in DOCUMENTS),
+]
 PAGES += [p for p in sorted((ROOT / "docs" / "applications").glob("*.md")) if p.stem != "index"]
 
 

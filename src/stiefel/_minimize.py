@@ -10,6 +10,9 @@ from stiefel.runs.ledger import Snapshot
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
 
+from .constrained import is_constrained, minimize_constrained
+from .minimum import escape_saddles
+from .starts import solve_from_many
 from .task import Task
 
 
@@ -20,6 +23,9 @@ def minimize(
     jac: Any = None,
     manifold: Any = None,
     method: Any = "auto",
+    nonsmooth: Any = None,
+    constraints: Any = (),
+    bounds: Any = None,
     options: dict[str, Any] | None = None,
     hessp: Callable[[Any, Any], Any] | None = None,
     precond: Callable[..., Any] | None = None,
@@ -38,6 +44,10 @@ def minimize(
     resume: bool = False,
     comm: Any = None,
     value: str = "local",
+    escape: bool = False,
+    starts: Any = None,
+    seed: Any = 0,
+    workers: int = 1,
     **unknown: Any,
 ) -> Result:
     """Minimise a function of matrices with orthonormal columns.
@@ -59,8 +69,20 @@ def minimize(
     method
         A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
         "gradient-descent", "lbfgs", "cg", "trust-region".
+    nonsmooth
+        A convex term h added to ``fun``, which is then the smooth part f of F = f + h alone:
+        `L1` or `RowNorms`, or a structure of them (and None) like x0.  The methods are then
+        "proximal-newton" (the default with ``hessp``), "proximal-lbfgs" (the default without),
+        "proximal-gradient" and "accelerated-proximal"; the result has `smooth`, `nonsmooth`,
+        `support` and `multiplier` besides, and its ``gradient_norm`` is the length of the
+        proximal step divided by its t, χ.
+    constraints, bounds
+        Further constraints in SciPy's vocabulary (`NonlinearConstraint`, `LinearConstraint`, dicts
+        or a list of them), and bounds on the entries of X: a pair (lower, upper) or
+        `scipy.optimize.Bounds`.  They are met by an augmented Lagrangian around ``method``; the
+        result has `stationarity`, `constraint_violation`, `complementarity` and `multipliers`.
     options
-        Parameters of the named method, as a dict.
+        Parameters of the named method, as a dict; with constraints, of the augmented Lagrangian.
     hessp
         ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
         objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
@@ -95,13 +117,33 @@ def minimize(
     value
         With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
         the total on every rank.
+    escape
+        Look whether the run has ended at a saddle, go down from there, and so on until the end is
+        a minimum within the tolerance of `check_minimum`; ``result.minimum`` is the last check.
+    starts
+        A number of solves from different starts: x0 and random points; or a list of points.  The
+        best result is returned, with the table of all minima found in ``result.starts``.
+    seed, workers
+        With ``starts``: the seed of the random points, and the number of processes.
 
     Returns
     -------
     Result
         ``success`` is True only if the returned point itself meets the tolerance.
     """
-    return Task(**locals()).run()
+    given = dict(locals())
+    extra = {name: given.pop(name) for name in ("escape", "starts", "seed", "workers")}
+    if starts is None and not escape:
+        if is_constrained(given):
+            return minimize_constrained(minimize, given)
+        return Task(**given).run()
+    if escape and (nonsmooth is not None or is_constrained(given)):
+        raise ValueError(
+            "escape= is for smooth functions without further constraints; leave it out, or pass "
+            "starts= to try several starts"
+        )
+    given |= extra | given.pop("unknown")
+    return (escape_saddles if starts is None else solve_from_many)(minimize, given)
 
 
 __all__ = ["minimize"]

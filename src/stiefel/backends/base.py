@@ -44,13 +44,10 @@ class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
     plain = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
+    fuses = False  # there are faster versions of the formulas for single matrices
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
-
-    def fuses(self, A: Array) -> bool:
-        """Whether there are faster versions of the formulas for arrays like A."""
-        return False
 
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         """``formula(self, *arguments)``, compiled where the array library can; see `kernel`."""
@@ -149,15 +146,19 @@ class Kernels:
 
     # -- blocks: arrays (m, *shape), one vector a row --------------------------------------
 
-    def block_dot(self, block: Array, C: Array) -> Array:
-        """Re⟨block_i, C⟩ for all i: one product, 2mnk."""
-        return _block_dot(self, block, C)
+    def block(self, X: Array, rows: int) -> Array:
+        """A block of zeros for vectors like X, to be written to."""
+        return self.xp.zeros((rows, *X.shape), dtype=X.dtype, device=self.device(X))
+
+    def block_dot(self, block: Array, C: Array) -> np.ndarray[Any, Any]:
+        """Re⟨block_i, C⟩ for all i as NumPy doubles: one product, 2mnk."""
+        return self.to_numpy(_block_dot(self, block, C)).astype(np.float64, copy=False)
 
     def block_add(
-        self, a: float, C: Array, block: Array, weights: Array, overwrite: bool = False
+        self, a: float, C: Array, block: Array, weights: Any, overwrite: bool = False
     ) -> Array:
         """a C + Σ weights_i block_i: one product, 2mnk; with ``overwrite`` perhaps in C's place."""
-        return _block_add(self, a, C, block, weights)
+        return _block_add(self, a, C, block, self.asarray(weights, block))
 
     def write_row(self, block: Array, i: int, C: Array) -> Array:
         """``block`` with C as its row i; in place where the library allows it."""
@@ -191,6 +192,15 @@ class Kernels:
         """Re⟨A, B⟩ of small matrices (no sum over ranks)."""
         return self.xp.sum(self.real(self.conj(A) * B))
 
+    def largest(self, a: Array) -> Array:
+        """The largest of the numbers that belong to the matrices of a stack."""
+        return self.xp.max(a)
+
+    def eigh(self, A: Array) -> tuple[Array, Array]:
+        """Eigenvalues, in any order, and eigenvectors of a small (stack of) Hermitian A."""
+        values, vectors = self.xp.linalg.eigh(A)
+        return values, vectors
+
     def hermitian(self, A: Array) -> Array:
         """(A + Aᴴ)/2."""
         return 0.5 * (A + self.adjoint(A))
@@ -206,11 +216,15 @@ class Kernels:
     def device(self, A: Array) -> Any:
         return A.device
 
+    def constant(self, A: Array) -> Array:
+        """A, on whose value no result depends: no derivative passes through it."""
+        return A
+
     def solve(self, A: Array, B: Array) -> Array:
         """A⁻¹B for a small (stack of) A."""
         return self.xp.linalg.solve(A, B)
 
-    def block(self, rows: Sequence[Sequence[Array]]) -> Array:
+    def assemble(self, rows: Sequence[Sequence[Array]]) -> Array:
         """A matrix from its blocks."""
         xp = self.xp
         return xp.concat([xp.concat(list(row), axis=-1) for row in rows], axis=-2)
@@ -270,6 +284,9 @@ class Kernels:
         """A NumPy array brought to the library, dtype and device of ``like``."""
         return self.xp.asarray(values, dtype=like.dtype, device=self.device(like))
 
+    def to_numpy(self, A: Array) -> np.ndarray[Any, Any]:
+        return np.asarray(A)
+
     def finite(self, A: Array) -> bool:
         return bool(self.xp.all(self.xp.isfinite(A)))
 
@@ -277,7 +294,7 @@ class Kernels:
 @kernel
 def _block_dot(k: Kernels, block: Array, C: Array) -> Array:
     rows = k.xp.reshape(block, (block.shape[0], -1))
-    column = k.xp.reshape(k.conj(k.weigh(C)), (-1,))
+    column = k.xp.reshape(k.conj(C), (-1,))
     return k.reduce(k.real(rows @ column))[0]
 
 

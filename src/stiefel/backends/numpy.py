@@ -48,14 +48,12 @@ CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
 
 class NumpyKernels(Kernels):
     plain = True
+    fuses = True
 
     def __init__(self) -> None:
         super().__init__(np)
         self._eyes: dict[tuple[int, Any], Array] = {}
         self._overwriting: NumpyKernels | None = None
-
-    def fuses(self, A: Array) -> bool:
-        return bool(A.ndim == 2)
 
     def adjoint(self, A: Array) -> Array:
         return A.conj().mT if A.dtype.kind == "c" else A.mT
@@ -104,20 +102,32 @@ class NumpyKernels(Kernels):
     def block_dot(self, block: Array, C: Array) -> Array:
         if C.dtype.kind == "c":
             return super().block_dot(block, C)
-        return self.reduce(block.reshape(len(block), -1).dot(self.weigh(C).reshape(-1)))[0]
+        found = block.reshape(len(block), -1).dot(C.reshape(-1))
+        found = found if self.plain else self.reduce(found)[0]
+        return found.astype(np.float64, copy=False)
 
     def block_add(
-        self, a: float, C: Array, block: Array, weights: Array, overwrite: bool = False
+        self, a: float, C: Array, block: Array, weights: Any, overwrite: bool = False
     ) -> Array:
         gemv = _GEMV.get(C.dtype) if C.flags.c_contiguous and C.size else None
-        rows = block.reshape(len(block), -1)
+        rows, weights = block.reshape(len(block), -1), weights.astype(block.dtype, copy=False)
         if gemv is None:
             return a * C + (weights @ rows).reshape(C.shape)
         out = C if overwrite and self.plain else C.copy()
         gemv(1.0, rows.T, weights, beta=a, y=out.reshape(-1), overwrite_y=True)
         return out
 
-    def block(self, rows: Any) -> Array:
+    def write_row(self, block: Array, i: int, C: Array) -> Array:
+        block[i] = C
+        return block
+
+    def dot(self, A: Array, B: Array) -> Array:
+        return np.vdot(A, B).real if self.plain else super().dot(A, B)
+
+    def gram(self, A: Array, B: Array) -> Array:
+        return product(self.adjoint(A), B) if self.plain else super().gram(A, B)
+
+    def assemble(self, rows: Any) -> Array:
         # Column-major, as LAPACK wants it; np.block and concatenate cost three times as much.
         height = sum(row[0].shape[-2] for row in rows)
         width = sum(part.shape[-1] for part in rows[0])
@@ -179,6 +189,9 @@ class NumpyKernels(Kernels):
             axpy(y.reshape(-1), out.reshape(-1), a=q)
         return out
 
+    def to_numpy(self, A: Array) -> Array:
+        return A
+
     def asarray(self, values: Array, like: Array) -> Array:
         return values.astype(like.dtype, copy=False)
 
@@ -197,11 +210,11 @@ class Overwriting(NumpyKernels):
 
     def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
         if X.ndim != 2 or X.nbytes <= CHUNK:
-            return super().combine(X, P, U, Q)
+            return add_product(product(X, P), 1.0, U, Q)
         rows = max(1, CHUNK // X[:1].nbytes)
         for start in range(0, len(X), rows):
             part = slice(start, start + rows)
-            X[part] = super().combine(X[part], P, U[part], Q)
+            X[part] = add_product(product(X[part], P), 1.0, U[part], Q)
         return X
 
     def subtract(self, G: Array, X: Array, S: Array) -> Array:

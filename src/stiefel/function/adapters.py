@@ -16,16 +16,17 @@ from stiefel.types import Array
 
 from .trees import Tree
 
+IMAGINARY = 1e-8  # relative to the real part: more than rounding
 Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
 
 
 def adapt(
     fun: Any, jac: Any, leaf: Array, tree: Tree
-) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Pair] | None, Callable[[Any], Any] | None]:
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
     """(value or None, pair or None, separate gradient or None)."""
     if hasattr(fun, "value_and_gradient"):
         pair = fun.value_and_gradient
-        return getattr(fun, "value", None), lambda X: _as_pair(pair(X), pair), None
+        return getattr(fun, "value", None), pair, None
     if not callable(fun):
         raise TypeError(
             f"fun is {describe(fun)}; expected a function of X, or an object with "
@@ -40,7 +41,7 @@ def adapt(
 
         value, pair = differentiate(fun, library(leaf), tree)
         return value, pair, None
-    return None, lambda X: _as_pair(fun(X), fun), None
+    return None, fun, None
 
 
 def adapt_hessian(
@@ -60,12 +61,12 @@ def adapt_hessian(
     return differentiate_twice(fun, library(leaf), tree)
 
 
-def _as_pair(returned: Any, fun: Any) -> Pair:
+def as_pair(returned: Any, name: str) -> Pair:
+    """(value, gradient, aux) of what the user's function returned."""
     if isinstance(returned, tuple) and len(returned) == 2:
         return returned[0], returned[1], None
     if isinstance(returned, tuple) and len(returned) == 3:
         return returned
-    name = getattr(fun, "__name__", "fun")
     if is_array(returned) and library(returned) in ("torch", "jax"):
         raise TypeError(
             f"{name}(X) returned {describe(returned)}, and X0 is a NumPy array; "
@@ -97,14 +98,27 @@ def as_float(value: Any) -> float:
             "pass jac=True if fun returns (value, gradient)"
         )
     shape = getattr(value, "shape", ())
-    if value is None or isinstance(value, (str, bytes)) or tuple(shape) != ():
+    no_number = value is None or isinstance(value, (str, bytes, bool, np.bool_))
+    if no_number or tuple(shape) != ():
         raise TypeError(f"the value of fun is {describe(value)}; expected a real scalar")
+    if isinstance(value, (complex, np.complexfloating)):
+        return _real_part(complex(value))
     try:
         return float(value)
     except TypeError as error:
         raise TypeError(
             f"the value of fun is {describe(value)}; expected a real scalar (return its real part?)"
         ) from error
+
+
+def _real_part(value: complex) -> float:
+    """Of a value that should be real: an imaginary part beyond rounding is a mistake."""
+    if abs(value.imag) > IMAGINARY * abs(value.real):
+        raise TypeError(
+            f"the value of fun is complex, {value}; expected a real scalar.  If f is real in "
+            "theory, look for a matrix that is not Hermitian; otherwise return the real part"
+        )
+    return value.real
 
 
 def check_gradient(G: Any, X: Array, name: str) -> Array:

@@ -22,12 +22,15 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.types import Array
 
-from .adapters import adapt, adapt_hessian, as_float, check_gradient
+from .adapters import adapt, adapt_hessian, as_float, as_pair, check_gradient
 from .trees import Tree
 
-LARGEST_EXPONENT = 1000
 NOWHERE = object()
-SAFE = 1e100  # squares of gradients must neither overflow nor underflow
+# Entries of gradients between 1/ordinary and ordinary leave f as it is; of double and of single
+# precision.  tests/test_scales.py has the scales at which methods fail without it.
+ORDINARY = (1e6, 1e3)
+EXPONENTS = (1000, 120)  # of the largest scale
+SINGLE = 1e-10  # eps of single precision is above it
 
 
 class EvaluationLimit(Exception):
@@ -49,11 +52,13 @@ class CountedObjective:
         self.nfev = self.njev = self.nhev = 0
         self.scale = 1.0  # a power of two; see `calibrate`
         self.initial_magnitude = 0.0  # |f(x0)|, scaled
+        self.largest_gradient = 0.0  # of the entries at x0, scaled
         self._limit = max_evaluations
-        self._tree = tree
+        self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
+        self._name = getattr(fun, "__name__", "fun")
         self._value, self._pair, self._jac = adapt(fun, jac, self._leaves[0], tree)
         self._hessp = adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
         self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
@@ -66,8 +71,14 @@ class CountedObjective:
         )
 
     def user_point(self, X: Any) -> Any:
-        """X in the structure of x0."""
+        """X in the structure of x0, to be kept by the user."""
         return self._tree.unflatten(X) if isinstance(X, tuple) else X
+
+    def shown_point(self, X: Any) -> Any:
+        """X in the structure of x0, to be looked at: NumPy arrays cannot be written to."""
+        if isinstance(X, tuple):
+            return self._tree.unflatten(tuple(map(read_only, X)))
+        return read_only(X)
 
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
@@ -125,15 +136,19 @@ class CountedObjective:
 
     def _call_value(self, X: Any) -> float:
         assert self._value is not None
-        return self.scale * as_float(self._show(self._value, X, math.inf))
+        f = self._show(self._value, X, math.inf)
+        return self.scale * (f if type(f) is float else as_float(f))
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
         shown = self._show(self._pair, X, None)
         if shown is None:
             return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
-        f, gradient, aux = shown
-        return self.scale * as_float(f), self._gradient(gradient), aux
+        if type(shown) is tuple and len(shown) == 2:
+            (f, gradient), aux = shown, None
+        else:
+            f, gradient, aux = as_pair(shown, self._name)
+        return self.scale * (f if type(f) is float else as_float(f)), self._gradient(gradient), aux
 
     def _call_jac(self, X: Any) -> tuple[Any, ...]:
         assert self._jac is not None
@@ -145,7 +160,7 @@ class CountedObjective:
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
         try:
-            return function(self.user_point(X))
+            return function(self.shown_point(X))
         except Exception:
             leaves = X if isinstance(X, tuple) else (X,)
             if all(kernels_for(leaf).finite(leaf) for leaf in leaves):
@@ -166,26 +181,29 @@ class CountedObjective:
         if self._hessp_runs_fun:
             self._count(value=True, gradient=True)
         self.nhev += 1
-        product = self._hessp(self.user_point(X), self.user_point(V))
+        product = self._hessp(self.shown_point(X), self.shown_point(V))
         HV = self.solver_point(product, X, "the product of hessp")
         if self.scale == 1.0:
             return HV
         return tuple(self.scale * h for h in HV) if isinstance(HV, tuple) else self.scale * HV
 
-    def calibrate(self, X: Any) -> None:
-        """Evaluate at X once; scale extreme functions by a power of two, which rounds nothing.
+    def calibrate(self, X: Any, eps: float = 2.0**-52) -> None:
+        """Evaluate at X once; scale functions of unusual size by a power of two: it rounds nothing.
 
-        Squared norms of gradients near 1e±200 would overflow or vanish.
+        Squares of tiny or huge gradients would vanish or overflow, and a first step of 0.1 times
+        such a gradient would be none, or far too long.
         """
         f, G, aux = self.value_and_gradient(X)
         leaves = G if isinstance(G, tuple) else (G,)
         largest = self._largest(leaves)
-        if math.isfinite(largest) and largest > 0 and not 1 / SAFE < largest < SAFE:
+        ordinary, most = ORDINARY[eps > SINGLE], EXPONENTS[eps > SINGLE]
+        if math.isfinite(largest) and largest > 0 and not 1 / ordinary < largest < ordinary:
             # The scale itself must not overflow: subnormal gradients keep a part of their size.
-            self.scale = 2.0 ** min(-round(math.log2(largest)), LARGEST_EXPONENT)
+            self.scale = 2.0 ** max(min(-math.frexp(largest)[1], most), -most)
             leaves = tuple(self.scale * g for g in leaves)
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self.initial_magnitude = abs(f)
+        self.largest_gradient = largest * self.scale
         self._held = (X, (f, G, aux))
 
     @property
@@ -209,8 +227,15 @@ class CountedObjective:
         """The leaves of the gradient, each checked against the leaf of the point it belongs to."""
         if gradient is None:
             raise TypeError("the gradient is None; fun must return it, or jac must be given")
-        if self._tree.is_leaf:
-            G: tuple[Any, ...] = (check_gradient(gradient, self._leaves[0], "the gradient"),)
+        if self._single:
+            leaf = self._leaves[0]
+            if (
+                type(gradient) is not np.ndarray
+                or gradient.shape != leaf.shape
+                or (gradient.dtype != leaf.dtype)
+            ):
+                gradient = check_gradient(gradient, leaf, "the gradient")
+            G: tuple[Any, ...] = (gradient,)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
             names = (f"the gradient at {path}" for path in self._tree.paths)
@@ -219,6 +244,15 @@ class CountedObjective:
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
         return max(largest(g) for g in leaves)
+
+
+def read_only(x: Array) -> Array:
+    """A view of x that refuses to be written to, where the library knows such."""
+    if not isinstance(x, np.ndarray):
+        return x
+    view = x.view()
+    view.flags.writeable = False
+    return view
 
 
 def _like(x: Array) -> Array:

@@ -75,16 +75,19 @@ class Frame(NamedTuple):
 
 def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame:
     a, b, c = grams
-    gram = k.block([[a, b], [k.adjoint(b), c]])
+    gram = k.assemble([[a, b], [k.adjoint(b), c]])
     upper, lower = halves(k.adjoint(basis) / sigma)
-    cobasis = k.block([[-lower], [upper]])
+    cobasis = k.assemble([[-lower], [upper]])
     return Frame(gram, basis, cobasis, cobasis @ (gram @ basis))
 
 
 def scale_of(k: Kernels, squares: Array) -> Array:
-    """σ for matrices with these traces of UᴴU, one for each of a stack."""
+    """σ for matrices with these traces of UᴴU, one for each of a stack.
+
+    A constant, because no curve depends on it and its derivative overflows for a small U.
+    """
     tiny = float(k.xp.finfo(squares.dtype).smallest_normal)
-    return ((squares + tiny) ** -0.5)[..., None, None]
+    return k.constant((squares + tiny) ** -0.5)[..., None, None]
 
 
 @kernel
@@ -159,7 +162,7 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
     m = grams.XU
     M = _twice_inverse(k, m)
     s = k.hermitian(m @ M)
-    return frame(k, grams, k.block([[k.eye(m) + 0.0 * m, -s], [0.0 * m, M]]), 1.0)
+    return frame(k, grams, k.assemble([[k.eye(m) + 0.0 * m, -s], [0.0 * m, M]]), 1.0)
 
 
 def _twice_inverse(k: Kernels, m: Array) -> Array:
@@ -168,7 +171,8 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     M = k.solve(one + m, 2.0 * one + 0.0 * m)
     # No curve leads to the opposite point: what rounding makes of I + m is none.
     largest = k.xp.max(k.xp.abs(M), axis=(-2, -1), keepdims=True)
-    return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * M)
+    # The NaN is a constant: as a multiple of M it would make every derivative of M a NaN.
+    return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * one)
 
 
 @kernel
@@ -199,7 +203,7 @@ def _along(k: Kernels, grams: Grams, M: Array) -> Frame:
     """The frame of W = U − XM."""
     sigma = scale_of(k, k.real(k.xp.linalg.trace(grams.UU)))
     one, zero = k.eye(M), 0.0 * M
-    basis = k.block([[one + zero, -(sigma * M)], [zero, sigma * one + zero]])
+    basis = k.assemble([[one + zero, -(sigma * M)], [zero, sigma * one + zero]])
     return frame(k, grams, basis, sigma)
 
 
@@ -229,7 +233,7 @@ def transport(
     """Q(t)V = V + t Z (I + N/2) A [X, U]ᴴV, a cotangent at X(t); 8nk² + O(k³)."""
     MV = k.weigh(V)
     XV, UV = k.reduce(k._product(X, MV), k._product(U, MV))
-    C = frame.cobasis @ k.block([[-t * XV], [-t * UV]])
+    C = frame.cobasis @ k.assemble([[-t * XV], [-t * UV]])
     P, Q = halves(frame.basis @ (C + 0.5 * (N @ C)))
     return k.overwriting().subtract(k.subtract(V, X, P), U, Q)
 
@@ -238,4 +242,4 @@ def transport(
 def longest(k: Kernels, frame: Frame) -> Array:
     """The largest ‖φ(W)‖²_F of the matrices of a stack."""
     C, gram_C = velocity_of(frame)
-    return k.xp.max(k.xp.sum(k.real(k.conj(C) * gram_C), axis=(-2, -1)))
+    return k.largest(k.xp.sum(k.real(k.conj(C) * gram_C), axis=(-2, -1)))

@@ -12,14 +12,12 @@ QᴴDQ takes the place of the one with D, so that nothing depends on the choice 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Metric
 
-from . import fused
-from .ray import Curvature, Squares, squares
+from .ray import Curvature
 
 CANONICAL = Metric()
 
@@ -32,8 +30,7 @@ def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
         return _horizontal_columns(k, X, W, metric.D)
     if metric.D is None:
         return _rotation(k, X, W, metric.omega)
-    columns = fused.raise_columns if k.fuses(W) else raise_columns
-    return columns(k, X, W, metric.D, metric.omega)
+    return raise_columns(k, X, W, metric.D, metric.omega)
 
 
 @kernel
@@ -85,10 +82,12 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     P = P + (1e-3 * _mean_diagonal(k, P) + _tiny(k, P)) * one
     R = R + (1e-6 * _mean_diagonal(k, R) + _tiny(k, R)) * one
     root, inverse_root = _roots(k, P)
-    values, vectors = xp.linalg.eigh(k.hermitian(root @ R @ root))
+    values, vectors = k.eigh(k.hermitian(root @ R @ root))
     middle = _rebuild(k, vectors, xp.sqrt(xp.clip(values, 0.0, None)))
-    values, vectors = xp.linalg.eigh(k.hermitian(inverse_root @ middle @ inverse_root))
-    values = xp.maximum(values, values[..., -1:] / largest_ratio)
+    values, vectors = k.eigh(k.hermitian(inverse_root @ middle @ inverse_root))
+    # Relative to the largest one: logarithms of 2ᵖx would round differently.
+    values = values / xp.max(values, axis=-1, keepdims=True)
+    values = xp.maximum(values, 1.0 / largest_ratio)
     values = values / xp.exp(xp.mean(xp.log(values), axis=-1, keepdims=True))
     return _rebuild(k, vectors, 1.0 / values)
 
@@ -99,12 +98,12 @@ def spread(k: Kernels, D: Array, E: Array | None) -> Array:
     if E is not None:
         inverse_root = _roots(k, E)[1]
         D = inverse_root @ D @ inverse_root
-    values = k.xp.linalg.eigvalsh(k.hermitian(D))
-    return k.xp.max(values[..., -1] / values[..., 0])
+    values, _ = k.eigh(k.hermitian(D))
+    return k.largest(k.xp.max(values, axis=-1) / k.xp.min(values, axis=-1))
 
 
 def _roots(k: Kernels, A: Array) -> tuple[Array, Array]:
-    values, vectors = k.xp.linalg.eigh(A)
+    values, vectors = k.eigh(A)
     root = k.xp.sqrt(values)
     return _rebuild(k, vectors, root), _rebuild(k, vectors, 1.0 / root)
 
@@ -122,41 +121,7 @@ def _tiny(k: Kernels, A: Array) -> float:
     return float(k.xp.finfo(A.dtype).smallest_normal) ** 0.5
 
 
-class Learning:
-    """What a manifold of matrices tells about curvature, so that a metric can be learned."""
-
-    def _k(self, X: Array) -> Kernels:
-        raise NotImplementedError
-
-    def squares(self, X: Array, seen: Curvature) -> Squares:
-        """What a step and the change of the gradient along it say about curvature."""
-        k = self._k(X)
-        return fused.squares(k, seen) if k.fuses(seen.B) else squares(k, seen)
-
-    def mean_metric(self, X: Array, P: Array, R: Array, largest_ratio: float) -> Array:
-        return mean_metric(self._k(X), P, R, largest_ratio)
-
-    def metric_spread(self, X: Array, D: Array, E: Array | None) -> float:
-        return float(spread(self._k(X), D, E))
-
-    def no_curvature(self, X: Array) -> Array:
-        """A k×k zero, for each matrix of a stack."""
-        return 0.0 * self._k(X).gram(X, X)
-
-    def turning(self, X: Array, turn: Array) -> float:
-        """‖A‖_F of the rotation part A of a cotangent."""
-        return math.sqrt(float(self._k(X).squared_frobenius(turn)))
-
-    def rows(self, X: Array) -> int:
-        """n, on all ranks together."""
-        return self._k(X).rows(X)
-
-    def longest(self, T: Array) -> float:
-        """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""
-        return math.sqrt(float(_longest(self._k(T), T)))
-
-
 @kernel
-def _longest(k: Kernels, T: Array) -> Array:
+def longest_of(k: Kernels, T: Array) -> Array:
     squares = k.xp.sum(k.real(k.conj(T) * k.weigh(T)), axis=(-2, -1))
     return k.xp.max(k.reduce(squares)[0])

@@ -102,7 +102,7 @@ def coefficients(
     """
     size = XG.shape[-1]
     C = 2.0 * N[..., :size] - t * frame.generator[..., :size]
-    c = frame.cobasis @ k.block([[t * XG], [t * UG]])
+    c = frame.cobasis @ k.assemble([[t * XG], [t * UG]])
     return *halves(frame.basis @ C), *halves(frame.basis @ (c + 0.5 * (N @ c)))
 
 
@@ -120,13 +120,6 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
 def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:
     """The pair of a step along any ray; nothing is said of curvature."""
     return Secant(t * ray.carried(t), new.G - ray.transport(t, old.G))
-
-
-def pairs_of(pair: Secant) -> list[Secant]:
-    """The secant pairs of the leaves."""
-    if not isinstance(pair.s, tuple):
-        return [pair]
-    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
 
 
 # -- the curves

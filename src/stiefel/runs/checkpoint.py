@@ -29,8 +29,7 @@ from stiefel.types import Array, Gradient, Manifold
 
 from . import archive
 from .files import Lock, refuse_special, remove_partial
-from .history import DTYPE, History
-from .ledger import COUNTERS, Ledger
+from .ledger import COUNTERS, DTYPE, History, Ledger
 from .saved_types import Flat, freeze, is_record, thaw
 
 AGREEMENT = 1e-6  # of f and ∇f at x0: another machine rounds differently, another problem differs
@@ -259,6 +258,7 @@ def fingerprint(
     precond: Any = None,
     hessp: Any = None,
     fnoise: float | None = None,
+    nonsmooth: Any = None,
 ) -> dict[str, str]:
     """Names and hashes by which a run is recognised; everything that decides its next bit."""
     leaves = x0 if isinstance(x0, tuple) else (x0,)
@@ -276,6 +276,7 @@ def fingerprint(
         "precond": "none" if precond is None else "given",
         "hessp": "none" if hessp is None else "given",
         "fnoise": repr(fnoise),
+        "nonsmooth": describe(nonsmooth),
     }
 
 

@@ -27,6 +27,8 @@ class Result(OptimizeResult):  # type: ignore[misc]
         in the structure of x, or None if no matrix is square.
     history : per-iteration records; ``history.as_array()`` is a NumPy structured array.
     seconds : wall-clock time of the run.
+    minimum, escapes : the last `check_minimum` and the saddles left; only with ``escape=True``.
+    starts : the table of the minima found; only with ``starts=``.
     communication : messages, bytes and seconds in them; only of runs with ``comm=``.
     """
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
-from stiefel.types import Aim, Cotangent, Gradient, Point, Status, Tangent
+from stiefel.types import Aim, Gradient, Point, Status, Tangent
 
 from .learned_metric import (
     Learned,
@@ -29,6 +29,7 @@ from .learned_metric import (
     parts_of,
     raised,
     squared_change,
+    squared_length,
     still_invariant,
 )
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
@@ -129,7 +130,7 @@ class LBFGS:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric
-        if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):
+        if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
@@ -182,13 +183,10 @@ class LBFGS:
     ) -> Tangent:
         """−H ∇f."""
         if pairs.held:
-
-            def phi(q: Cotangent) -> Tangent:
-                return raised(problem, x, q, learned, at.aux, overwrite=True)
-
+            phi = partial(raised, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
             return apply_inverse(problem.geometry, pairs, at.G, gamma, phi, owned)
-        r = raised(problem, x, at.G, learned, at.aux)
+        r = raised(problem, x, learned, at.aux, False, at.G)
         scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
         return problem.geometry.scale(-scale, r)
 

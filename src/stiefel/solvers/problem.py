@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stiefel.geometry.ray import Lowered
 from stiefel.types import Aim, Array, Cotangent, Gradient, Manifold, Objective, Point
 
 from .noise import Model
@@ -28,8 +29,14 @@ class Problem:
     def gradient(self, Y: Point, value: float | None = None) -> Gradient:
         """Value and gradient at Y; ``value`` is f(Y) where it is held already."""
         f, lowered, aux = self.objective.projected(self.geometry.gradient, Y, value)
-        G, square, *small = lowered
-        return Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan, aux, *small)
+        return self.known(f, lowered, aux)
+
+    @staticmethod
+    def known(f: float, lowered: Lowered, aux: Any = None) -> Gradient:
+        """What is known at a point, from f and its gradient there."""
+        G, square, turn, level = Lowered(*lowered)
+        norm = math.sqrt(square) if square >= 0 else math.nan
+        return Gradient(f, G, norm, aux, turn, math.isfinite(f) and math.isfinite(norm), level)
 
     def steepest(self, Y: Point, at: Gradient) -> tuple[Cotangent, float]:
         """W and ⟨G, W⟩: the gradient G, preconditioned where that descends."""
