@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-DOCUMENTS = ("guide", "libraries", "many", "minima", "nonsmooth", "reach", "training")
+DOCUMENTS = ("guide", "libraries", "many", "minima", "nonsmooth", "reach", "row_model", "training")
 DOCUMENTS += ("training_jax",)
 PAGES = [
     ROOT / "README.md",

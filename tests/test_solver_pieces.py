@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from stiefel.solvers.problem import Problem
 from stiefel.solvers.steihaug import truncated_cg
 from stiefel.solvers.trust_region import hessian_of
 
-AUTO = METHODS["auto"]
+AUTO = replace(METHODS["auto"], rows=None)  # the metric and the pairs by themselves
 
 
 def with_more(problem: Problem, **more: Any) -> Problem:

@@ -138,6 +138,16 @@ class RowModel:
     contradiction : the asymmetry of a new pair at which the model is given up.
     decay : the asymmetry with a new pair at which all older ones are forgotten.
     widest : up to so many columns D is looked for; D = I is tried for more.
+
+    Examples
+    --------
+    >>> import stiefel
+    >>> from stiefel.objectives import Brockett
+    >>> from stiefel.solvers import RowModel
+    >>> x0 = stiefel.random_point(100, 4, seed=0)
+    >>> method = stiefel.LBFGS(rows=RowModel(blocks=6, ritz=3))
+    >>> stiefel.minimize(Brockett.table(100, 4), x0, method=method).success
+    True
     """
 
     blocks: int = 5
