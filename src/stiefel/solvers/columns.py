@@ -22,6 +22,7 @@ Small = np.ndarray[Any, Any]
 
 RIDGE = 1e-14  # of the trace, so that the normal equations have one solution
 ROUNDS = 3  # each takes away the bias that the ridge of the one before left
+HOPELESS = 1e-3  # the asymmetry that is left over where there is no such structure
 WORST = 1e3  # condition number of D; beyond it the answer is noise
 
 
@@ -32,9 +33,15 @@ def symmetrising(K: Small, size: int) -> Small | None:
     for _ in range(ROUNDS):
         assert D is not None
         D = _refined(K, D)
-        if D is None:
+        if D is None or _left_over(K, D) > HOPELESS:
             return None
     return D
+
+
+def _left_over(K: Small, D: Small) -> float:
+    """The asymmetry of all blocks K_jl D together."""
+    KD = K.reshape(len(K), -1, len(D)).dot(D).reshape(K.shape)
+    return float(np.linalg.norm(KD - KD.T) / np.linalg.norm(KD))
 
 
 def _refined(K: Small, D: Small) -> Small | None:

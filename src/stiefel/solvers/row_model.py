@@ -153,7 +153,7 @@ class RowModel:
     blocks: int = 5
     ritz: int = 2
     gate: float = 2e-8
-    looks: int = 10
+    looks: int = 5
     contradiction: float = 0.01
     decay: float = 0.1
     widest: int = 30
@@ -199,10 +199,10 @@ class RowModel:
             return self._switched_on(rows.D, S, Y, step)
         V, UZ = _one_more(rows, S, Y)
         k = S.shape[1]
-        D = None
-        if len(UZ) > k:
-            D = symmetrising(UZ, k) if k <= self.widest else np.eye(k)
-        return Rows(V, UZ=UZ, D=D, looks=looks)
+        if len(UZ) == k:
+            return Rows(V, UZ=UZ, looks=looks)
+        D = symmetrising(UZ, k) if k <= self.widest else np.eye(k)
+        return self.given_up if D is None else Rows(V, UZ=UZ, D=D, looks=looks)
 
     def _explains(self, D: Small, step: Step, S: Small, Y: Small, gate: float) -> bool:
         """Whether D makes the newest pair symmetric, which was not used for it, and X too."""
