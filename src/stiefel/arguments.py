@@ -29,6 +29,7 @@ from stiefel.runs.stopping import (
     MaxSeconds,
     RelativeGradient,
     Rule,
+    SettledGradient,
     SmallDecrease,
 )
 from stiefel.types import Array
@@ -152,6 +153,7 @@ def rule_of(
     stop: Rule | None,
 ) -> Rule:
     """All limits and tolerances as one rule."""
+    default = rtol is None and not (gtol or ftol)
     if rtol is None:
         rtol = DEFAULT_RTOL if geometry.eps(X) < 1e-10 else SINGLE_PRECISION_RTOL
     for name, value in (("rtol", rtol), ("gtol", gtol), ("ftol", ftol)):
@@ -167,7 +169,8 @@ def rule_of(
     if not (rtol or gtol or ftol or stop):
         raise ValueError("rtol, gtol and ftol are all zero; one of them must be positive")
     rules: list[Rule] = []
-    rules += [RelativeGradient(rtol)] if rtol else []
+    relative = SettledGradient if default else RelativeGradient
+    rules += [relative(rtol)] if rtol else []
     rules += [AbsoluteGradient(gtol)] if gtol else []
     rules += [SmallDecrease(ftol)] if ftol else []
     rules += [stop] if stop is not None else []

@@ -110,7 +110,7 @@ class Run:
                 Status.NOT_FINITE,
                 f"f = {at.f}, gradient norm {at.norm} in iteration {self.ledger.nit}",
             )
-        if reason := self.stop.reason(self.ledger.progress(at)):
+        if reason := self.stop.reason(self.ledger.progress(state)):
             return reason
         if state.failure is not None:
             hint = HINTS.get(state.failure, "")

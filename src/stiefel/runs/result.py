@@ -26,6 +26,8 @@ class Result(OptimizeResult):  # type: ignore[misc]
     determinant : the signs of the determinants of real square matrices, which a run cannot change;
         in the structure of x, or None if no matrix is square.
     history : per-iteration records; ``history.as_array()`` is a NumPy structured array.
+    expected_decrease : what the method's model of f expects it to lose beyond ``x``, in the units
+        of f: ½⟨g, Hg⟩ for quasi-Newton methods; NaN where there is no model.
     seconds : wall-clock time of the run.
     minimum, escapes : the last `check_minimum` and the saddles left; only with ``escape=True``.
     starts : the table of the minima found; only with ``starts=``.

@@ -25,6 +25,7 @@ class Progress(NamedTuple):
     gradient_norm: float
     initial_norm: float  # ‖∇f(x0)‖_g*
     recent_decrease: Callable[[], float]
+    settled: Callable[[], bool] = lambda: True  # what is still to be gained is small; see `Ledger`
 
     @property
     def decrease(self) -> float:
@@ -97,6 +98,15 @@ class RelativeGradient(Rule):
 
 
 @dataclass(frozen=True)
+class SettledGradient(RelativeGradient):
+    """The same, and the method's model of f expects to gain next to nothing; the default."""
+
+    def reason(self, p: Progress) -> Reason | None:
+        found = super().reason(p)
+        return found if found is not None and p.settled() else None
+
+
+@dataclass(frozen=True)
 class AbsoluteGradient(Rule):
     """Converged when ‖∇f(X)‖_g* ≤ tolerance."""
 
@@ -131,7 +141,7 @@ class RoundedGradient(Rule):
 
 @dataclass(frozen=True)
 class SmallDecrease(Rule):
-    """Converged when f fell by less than tolerance · max(|f|, 1) over ten iterations."""
+    """Converged when f fell by less than tolerance · max(|f|, f(x0) − f) over ten iterations."""
 
     tolerance: float
 

@@ -53,6 +53,7 @@ class State(NamedTuple):
     restarted: bool = False
     watch: Watch = Watch()
     failure: Status | None = None
+    expected_decrease: float = math.inf  # ½⟨∇f, H∇f⟩, once there is a pair
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ class LBFGS:
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         aim = Aim(T, slope, curve, metric)
-        return State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot)
+        expected = -0.5 * slope if pairs.held else math.inf
+        state = State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot)
+        return state._replace(expected_decrease=expected)
 
     def _direction(
         self,

@@ -51,6 +51,11 @@ class State(NamedTuple):
     failure: Status | None = None
     doubts: tuple[Witness, ...] = ()  # visible steps that f refused since it allowed one
 
+    @property
+    def expected_decrease(self) -> float:
+        """Of a Newton step as long as the last one, which is longer than the next."""
+        return 0.5 * self.gamma * self.at.norm if self.gamma or not self.at.norm else math.inf
+
 
 @dataclass(frozen=True)
 class TrustRegion:
