@@ -31,12 +31,13 @@ import scipy.sparse
 import stiefel
 from stiefel.cli import matrices
 from stiefel.cli.output import Misuse
-from stiefel.experiments import records
-from stiefel.experiments.bench import pipeline as bench
 from stiefel.objectives import Brockett
 from stiefel.runs import archive
 from stiefel.runs.checkpoint import CheckpointError, open_checkpoint
 from stiefel.solvers import METHODS
+from stiefel_experiments.bench.runs import FORMAT as BENCHMARKED
+from stiefel_experiments.records import Format, RecordError
+from stiefel_experiments.reproduce.runs import FORMAT as REPRODUCED
 
 DOCS = Path(__file__).parent.parent / "docs"
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
@@ -66,12 +67,9 @@ def npz(data: bytes) -> None:
 
 
 def record_lines(data: bytes) -> None:
-    for load, run_of in ((records.load, records.run_of), (bench.load, bench.run_of)):
-        try:
-            found = load(put("records.jsonl", data))
-        except records.RecordError:
-            continue
-        sorted(found, key=lambda record: run_of(record).order)
+    for form in (REPRODUCED, BENCHMARKED):
+        with contextlib.suppress(RecordError):
+            form.load(put("records.jsonl", data))  # they are sorted, too
 
 
 def checkpoint(data: bytes) -> None:
@@ -178,7 +176,7 @@ def fuzz(reader: str, seconds: int, seed: int, keep: Path) -> None:
 
     for function in (matrices.load_symmetric, matrices._load_matrix_market, matrices._load_npz,
                      matrices._checked_text, matrices._announced_bytes, matrices._checked,
-                     records.load, records.read_lines, archive.read, archive._member,
+                     Format.load, Format.check, archive.read, archive._member,
                      archive._header):  # fmt: skip
         atheris.instrument_func(function)
     corpus = Path(tempfile.mkdtemp(prefix=f"corpus-{reader}-"))

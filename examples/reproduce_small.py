@@ -1,15 +1,19 @@
-"""A small Figure 1 by the library: run, record, fit; a few seconds."""
+"""A small Figure 1 by the experiments package: run, record, fit; a few seconds.
+
+Needs the experiments: ``pip install ./experiments`` in a clone of the repository.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from stiefel.experiments import Request, reproduce
-from stiefel.experiments.specs import Extent
+from stiefel_experiments import Request, perform
+from stiefel_experiments.reproduce.artefacts import artefact
+from stiefel_experiments.reproduce.runs import Extent
 
 extent = Extent(quick=True, starts=2, largest=600, descent_largest=200)
 with TemporaryDirectory() as folder:
-    outcome = reproduce(Request("figure1", Path(folder), extent))
-    for verdict in outcome.report.verdicts:
+    outcome = perform(artefact("figure1", extent), Request(Path(folder)))
+    for verdict in outcome.report.findings:
         print(verdict)
-    assert not outcome.unconverged
+    assert not outcome.failures
     assert {path.suffix for path in outcome.files} == {".jsonl", ".png", ".svg", ".csv", ".md"}

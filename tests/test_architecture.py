@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import stiefel
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "stiefel"
 MODULES = sorted(SOURCE.rglob("*.py"))
+EXPERIMENTS = sorted((ROOT / "experiments" / "src").rglob("*.py"))
 
 FRONT_DOOR = [
     "minimize",
@@ -49,11 +51,11 @@ LAYERS = [
     "minimize",  # and the modules beside it
     "interop",
     "applications",
-    "experiments",
     "cli",
 ]
 # An array library is named where arrays are made, differentiated, or offered to its own users.
-MAY_NAME_LIBRARIES = ("backends", "function", "interop", "cli", "experiments", "applications")
+PUBLIC_PARTS = ("objectives.", "types.", "cli")
+MAY_NAME_LIBRARIES = ("backends", "function", "interop", "cli", "applications")
 
 
 def name_of(path):
@@ -117,7 +119,6 @@ OPTIONAL = (
     "stiefel.function.autodiff",
     "stiefel.applications.",
     "stiefel.cli.",
-    "stiefel.experiments.",
 )
 
 
@@ -180,16 +181,41 @@ def test_importing_is_light():
 
 
 def test_files_are_short():
-    for path in MODULES:
+    for path in (*MODULES, *EXPERIMENTS):
         lines = len(path.read_text(encoding="utf-8").splitlines())
-        assert lines <= 450, f"{name_of(path)} has {lines} lines"
+        assert lines <= 450, f"{path.name} has {lines} lines"
+
+
+def test_the_experiments_use_public_names():
+    """They stand outside: the package's public names, its objectives, and the command line."""
+    assert len(EXPERIMENTS) > 10
+    for path in EXPERIMENTS:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [f"{node.module}.{a.name}" for a in node.names]
+            for name in names:
+                first, _, rest = name.partition(".")
+                public = rest in ("", *stiefel.__all__) or rest.startswith(PUBLIC_PARTS)
+                assert first != "stiefel" or public, f"{path.name} imports {name}"
+
+
+def test_the_wheel_has_the_library_and_nothing_else(tmp_path):
+    pytest.importorskip("hatchling")
+    from hatchling.builders.wheel import WheelBuilder
+
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name for name in archive.namelist() if ".dist-info/" not in name}
+    ours = {str(path.relative_to(SOURCE.parent)) for path in MODULES} | {"stiefel/py.typed"}
+    assert files == ours
+    assert not [name for name in files if "experiment" in name or "peer_" in name]
 
 
 def test_nothing_prints_outside_the_command_line():
-    """A worker process speaks to its parent through its standard output; nobody else does."""
-    for path in MODULES:
-        name = name_of(path)
-        if name.startswith("stiefel.cli") or name.endswith(".worker"):
+    for path in (*MODULES, *EXPERIMENTS):
+        name = path.stem if path in EXPERIMENTS else name_of(path)
+        if name.startswith("stiefel.cli"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -198,9 +224,9 @@ def test_nothing_prints_outside_the_command_line():
 
 
 def test_no_global_random_state_and_no_pickle():
-    for path in MODULES:
-        if path.name.startswith("peer_"):
-            continue  # another library, in a process of its own
+    for path in (*MODULES, *EXPERIMENTS):
+        if path.name == "peer_cdopt.py":
+            continue  # that library draws from it, in a process of its own
         text = path.read_text(encoding="utf-8")
         assert not re.search(
             r"import pickle|pickle\.(load|dump)|np\.random\.(seed|rand|randn|normal)\(", text

@@ -11,14 +11,16 @@ from typer.testing import CliRunner
 
 import stiefel
 from stiefel.cli.app import app
-from stiefel.experiments.bench import measures, peer_scipy, report
-from stiefel.experiments.bench.meter import Meter, OutOfTime, Reached
-from stiefel.experiments.bench.pipeline import Request, benchmark, load
-from stiefel.experiments.bench.plan import Extent, plan
-from stiefel.experiments.bench.problems import PROBLEMS
-from stiefel.experiments.bench.runs import Run, execute
-from stiefel.experiments.bench.solvers import ALL, Solver
 from stiefel.solvers import METHODS
+
+pytest.importorskip("stiefel_experiments", reason="needs pip install ./experiments")
+
+from stiefel_experiments import Request, perform
+from stiefel_experiments.bench import measures, peer_scipy, report, solvers
+from stiefel_experiments.bench.meter import Meter, OutOfTime, Reached
+from stiefel_experiments.bench.problems import PROBLEMS
+from stiefel_experiments.bench.runs import FORMAT, Extent, Run, measure, plan
+from stiefel_experiments.bench.solvers import ALL, Solver
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks"
 QUICK = [problem for problem in PROBLEMS.values() if problem.quick]
@@ -117,7 +119,7 @@ def test_gradient_of_the_polar_map(shape):
 def test_every_solver_solves_a_quick_problem(solver):
     if (missing := ALL[solver].missing()) is not None:
         pytest.skip(missing)
-    record = execute(Run("quick-sphere", solver, 0, 30.0))
+    record = measure(Run("quick-sphere", solver, 0, 30.0))
     assert record["status"] == "CONVERGED", record
     problem = PROBLEMS["quick-sphere"]
     assert record["relative_gradient"] <= 1.01 * problem.rtol
@@ -134,21 +136,22 @@ def test_our_counts_are_those_of_the_result():
 
 
 def test_a_limit_and_an_error_are_results(monkeypatch):
-    assert execute(Run("quick-sphere", "gradient-descent", 0, 1e-3))["status"] == "TIME_LIMIT"
+    assert measure(Run("quick-sphere", "gradient-descent", 0, 1e-3))["status"] == "TIME_LIMIT"
 
     def broken(meter, X0):
         raise RuntimeError("no")
 
     monkeypatch.setattr(Solver, "load", lambda self: broken)
-    record = execute(Run("quick-sphere", "lbfgs", 0, 1.0))
+    record = measure(Run("quick-sphere", "lbfgs", 0, 1.0))
     assert (record["status"], record["message"]) == ("FAILED", "RuntimeError: no")
     monkeypatch.setattr(Solver, "load", lambda self: lambda meter, X0: X0)
-    assert execute(Run("quick-sphere", "lbfgs", 0, 1.0))["status"] == "STOPPED"
+    assert measure(Run("quick-sphere", "lbfgs", 0, 1.0))["status"] == "STOPPED"
 
 
 def test_plan_covers_every_method_and_says_what_it_leaves_out(monkeypatch):
     runs, _ = plan(Extent(starts=2))
-    assert {run.solver for run in runs} >= set(METHODS)
+    assert {run.solver for run in runs} >= set(solvers.METHODS)
+    assert set(solvers.METHODS) == set(METHODS)
     assert [run.start for run in runs] == sorted(run.start for run in runs)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     runs, left_out = plan(Extent(solvers=["pymanopt-cg-hs"]))
@@ -186,7 +189,7 @@ def test_performance_profile_by_hand():
 
 def test_quick_benchmark_from_end_to_end(tmp_path):
     extent = Extent(quick=True, solvers=("auto", "lbfgs", "scipy-lbfgs", "arpack"))
-    outcome = benchmark(Request(tmp_path, extent))
+    outcome = perform(report.benchmark(extent)[0], Request(tmp_path))
     assert len(outcome.records) == len(plan(extent)[0])
     assert not [
         r for r in outcome.records if r["run"]["solver"] == "auto" and r["status"] != "CONVERGED"
@@ -195,11 +198,12 @@ def test_quick_benchmark_from_end_to_end(tmp_path):
     assert [json.loads(line) for line in lines]
     text = (tmp_path / "bench.md").read_text(encoding="utf-8")
     assert "quick-kohn-sham" in text and "SciPy ARPACK¹" in text
-    assert "SciPy L-BFGS-B" in outcome.report.summary[0][5]
+    assert "SciPy L-BFGS-B" in outcome.report.table.rows[0][5]
     for name in ("profile-evaluations.svg", "profile-cpu.png"):
         assert (tmp_path / name).stat().st_size > 1000
-    again = benchmark(Request(tmp_path, extent, resume=True))
-    assert len(again.records) == len(load(tmp_path / "bench.jsonl")) == len(lines)
+    again = perform(report.benchmark(extent)[0], Request(tmp_path, resume=True))
+    assert again.records == outcome.records == FORMAT.load(tmp_path / "bench.jsonl")
+    assert again.held == len(lines)
 
 
 @pytest.mark.parametrize("script", ["overhead.py", "memory.py"])
@@ -232,10 +236,6 @@ def test_command_refuses_unknown_names(tmp_path):
 @pytest.mark.skipif(not PAGE.exists(), reason="no committed records")
 def test_the_page_shows_the_records():
     """The committed tables are those of the committed records."""
-    records = load(PAGE / "bench.jsonl")
-    shared = measures.cells(measures.shared_starts(records))
-    text = (PAGE / "bench.md").read_text(encoding="utf-8")
-    for row in report.summary(shared):
-        assert " | ".join(row) in text
-    for verdict in report.verdicts(measures.cells(records), shared):
-        assert verdict in text
+    found = FORMAT.load(PAGE / "bench.jsonl")
+    assert report.report(found).files["bench.md"] == (PAGE / "bench.md").read_bytes()
+    assert {record["run"]["solver"] for record in found} <= set(ALL)

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from cli_tools import COMMAND, environment, stiefel, stiefel_here
+from stiefel.cli import output
+
+pytest.importorskip("stiefel_experiments", reason="needs pip install ./experiments")
 
 SMALL = ("--quick", "--starts", "1", "--largest", "100")  # three runs at n = 100
 
@@ -38,7 +41,7 @@ def run_in_terminal(arguments: list[str], **extra: str) -> tuple[int, str, str]:
     return process.wait(timeout=100), out, seen.decode(errors="replace")
 
 
-@pytest.mark.parametrize("command", [[], ["reproduce"], ["eigs"], ["info"]])
+@pytest.mark.parametrize("command", [[], ["reproduce"], ["bench"], ["eigs"], ["info"]])
 def test_help_has_an_example_and_exit_code_zero(command: list[str], tmp_path: Path) -> None:
     result = stiefel_here(*command, "--help", cwd=tmp_path)
     assert result.exit_code == 0
@@ -109,6 +112,69 @@ def test_without_the_extra_there_is_one_sentence() -> None:
     assert result.returncode == 2
     assert len(result.stderr.strip().splitlines()) == 1
     assert "typer" in result.stderr and "stiefel[cli]" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["reproduce", "table1", "--starts", "1"], ["bench"]])
+def test_without_the_experiments_one_sentence_says_how_to_get_them(arguments: list[str]) -> None:
+    code = (
+        "import importlib.metadata as m, sys; m.entry_points = lambda **_: (); "
+        f"sys.argv[1:] = {arguments!r}; import stiefel.cli; stiefel.cli.main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment()
+    )
+    assert result.returncode == 2 and result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "pip install ./experiments" in result.stderr
+
+
+def test_a_broken_command_does_not_take_the_others_along() -> None:
+    code = (
+        "import importlib.metadata as m, sys; entry = m.EntryPoint('odd', 'no.such:register', 'x');"
+        "m.entry_points = lambda **_: (entry,); "
+        "sys.argv[1:] = [{!r}]; import stiefel.cli; stiefel.cli.main()"
+    )
+    for command, status, said in (("info", 0, "numpy"), ("odd", 2, "'odd' does not load")):
+        result = subprocess.run(
+            [sys.executable, "-c", code.format(command)], capture_output=True, text=True,
+            env=environment(),
+        )  # fmt: skip
+        assert result.returncode == status and said in result.stdout + result.stderr
+
+
+WORDS = ("accelerated, function restart", "16617.8", "(+4 not converged)", "paper's time (s)")
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 30])
+@pytest.mark.parametrize("columns", [2, 6, 10])
+@pytest.mark.parametrize("rows", [1, 4, 20])
+def test_no_table_breaks_a_word(
+    width: int, columns: int, rows: int, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(output, "PIPE_WIDTH", width)
+    cells = [[WORDS[(i + j) % 4] for j in range(columns)] for i in range(rows + 1)]
+    output.print_table("A title", cells[0], cells[1:])
+    seen = capsys.readouterr().out
+    assert max(map(len, seen.splitlines())) <= width
+    for mark in "┃│━╇:":
+        seen = seen.replace(mark, " ")
+    words = {word for line in cells for text in line for word in text.split()}
+    assert set(seen.split()) == words | {"A", "title"}
+
+
+def test_progress_never_says_minus_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    import stiefel as library
+
+    A = np.diag(np.arange(1.0, 9.0))
+    library.minimize(lambda X: (np.vdot(X, A @ X), 2 * A @ X), np.eye(8, 2)[::-1].copy() * 1.0,
+                     progress=True, maxiter=3)  # fmt: skip
+    library.minimize(lambda X: (np.vdot(X, A @ X), 2 * A @ X), library.random_point(8, 2, seed=1),
+                     progress=True)  # fmt: skip
+    said = capsys.readouterr().err
+    assert "[  0 %]" in said and "-0 %" not in said
 
 
 def test_a_narrow_terminal_without_colour_loses_no_digit(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_curvature_is_that_of_the_pair(case):
         assert geometry.squared_change(y, pair, metric) == pytest.approx(expected, rel=1e-11)
     assert geometry.squared_length(pair) == pytest.approx(geometry.dot(change, change), rel=1e-11)
     squares = geometry.squares(y, seen)
-    inner = geometry._k(y).gram
+    inner = geometry.kernels_at(y).gram
     normal = [v - y @ inner(y, v) for v in (s, change)]
     for gram, v in zip(squares[:2], normal, strict=True):
         assert np.allclose(gram, inner(v, v), atol=1e-12)

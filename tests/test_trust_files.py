@@ -25,8 +25,9 @@ from stiefel.solvers.lbfgs import State
 
 matrices = pytest.importorskip("stiefel.cli.matrices")
 output = pytest.importorskip("stiefel.cli.output")
-records = pytest.importorskip("stiefel.experiments.records")
-bench = pytest.importorskip("stiefel.experiments.bench.pipeline")
+records = pytest.importorskip("stiefel_experiments.records")
+reproduced = pytest.importorskip("stiefel_experiments.reproduce.runs").FORMAT
+benchmarked = pytest.importorskip("stiefel_experiments.bench.runs").FORMAT
 DOCS = Path(__file__).parent.parent / "docs"
 
 FUZZ = settings(
@@ -128,7 +129,7 @@ def test_any_bytes(tmp_path_factory, data):
     path.write_bytes(data)
     with pytest.raises(archive.ArchiveError):
         archive.read(path)
-    for read in (records.load, bench.load):
+    for read in (reproduced.load, benchmarked.load):
         with contextlib.suppress(records.RecordError):
             read(path)
 
@@ -148,7 +149,7 @@ def test_any_json(tmp_path_factory, document):
     """A record file and the body of a checkpoint, with any JSON in them."""
     path = tmp_path_factory.getbasetemp() / "records.jsonl"
     path.write_text(json.dumps(document) + "\n")
-    for read in (records.load, bench.load):
+    for read in (reproduced.load, benchmarked.load):
         with pytest.raises(records.RecordError):
             read(path)
     flat = document if isinstance(document, dict) else {"x": document}
@@ -157,8 +158,8 @@ def test_any_json(tmp_path_factory, document):
 
 
 LOADERS = {
-    "reproduce": (records.load, DOCS / "reproduction" / "table1.jsonl"),
-    "bench": (bench.load, DOCS / "benchmarks" / "bench.jsonl"),
+    "reproduce": (reproduced, DOCS / "reproduction" / "table1.jsonl"),
+    "bench": (benchmarked, DOCS / "benchmarks" / "bench.jsonl"),
 }
 
 
@@ -172,17 +173,17 @@ def test_lines_that_are_no_records_are_refused(kind, text, tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_bytes(text)
     with pytest.raises(records.RecordError):
-        LOADERS[kind][0](path)
+        LOADERS[kind][0].load(path)
 
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_every_field_that_a_report_uses_is_checked(kind, tmp_path):
     """Each field in turn missing, or of a wrong type, or absurd: refused, or as good as before."""
-    read, source = LOADERS[kind]
+    form, source = LOADERS[kind]
     line = json.loads(source.read_text(encoding="utf-8").splitlines()[0])
     path = tmp_path / "records.jsonl"
     path.write_text(json.dumps(line) + "\n")
-    assert read(path) == [line]
+    assert form.load(path) == [line]
     refused, unused = 0, {"parameters", "versions", "machine", "seconds", "error", "feasibility",
                           "relative_gradient", "environment", "iterations"}  # fmt: skip
     for where, names in ((("run",), line["run"]), ((), line)):
@@ -195,12 +196,11 @@ def test_every_field_that_a_report_uses_is_checked(kind, tmp_path):
                     del part[name]
                 path.write_text(json.dumps(record) + "\n")
                 try:
-                    found = read(path)
+                    found = form.load(path)
                 except records.RecordError as error:
                     refused += "line 1" in str(error)
                 else:
-                    assert sorted(found, key=lambda r: bench.run_of(r).order if kind == "bench"
-                                  else records.run_of(r).order)  # fmt: skip
+                    assert form.sort(found)
                     assert value is not ... or name in unused
     assert refused > 60
 

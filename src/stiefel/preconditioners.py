@@ -44,7 +44,7 @@ class QuadraticPreconditioner:
     manifold: Any = field(default_factory=Stiefel)
 
     def __call__(self, X: Array, G: Array) -> Array:
-        k = self.manifold._k(X)
+        k = self.manifold.kernels_at(X)
         PX, PG = self.inverse(k.weigh(X)), self.inverse(k.weigh(G))
         small = _horizontal if isinstance(self.manifold, Grassmann) else _tangent
         T = k.subtract(PG, PX, small(k, X, PX, PG))

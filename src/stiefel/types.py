@@ -150,8 +150,8 @@ class Curve(Protocol):
 class Manifold(Protocol):
     """Where points live; bound to one array library by ``bind(X)``.
 
-    A manifold of your own is a class with these functions.  Those from `block` on serve solvers
-    with a memory; `stiefel.geometry.blocks.Blocks` provides them for every manifold of arrays.
+    A manifold of your own is a class with these functions; `stiefel.testing.check_manifold` says
+    which laws it breaks.
     """
 
     # -- cotangents and tangents
@@ -183,6 +183,10 @@ class Manifold(Protocol):
         """The tangent φ(W) with g*(V, W) = V(φ(W)); or φ of a learned metric."""
         ...
 
+    def raise_onto(self, X: Point, W: Cotangent, metric: Any) -> Tangent:
+        """`raise_index`, perhaps written over W, which nobody needs any more."""
+        ...
+
     def lower_index(self, X: Point, T: Tangent) -> Cotangent:
         """φ⁻¹(T)."""
         ...
@@ -211,6 +215,14 @@ class Manifold(Protocol):
     # -- tangents and cotangents are vectors
     def dot(self, C: Array, D: Array) -> float:
         """Re⟨C, D⟩ of a tangent and a cotangent."""
+        ...
+
+    def dual(self, C: Cotangent) -> Array:
+        """The array D with dot(C, T) = Σ D T for every T; C itself unless XᴴBX = I."""
+        ...
+
+    def longest(self, T: Tangent) -> float:
+        """‖T‖_F, of a stack or tree the largest, where steps must be bounded; 0 in flat spaces."""
         ...
 
     def combine(self, a: float, V: Array, b: float, W: Array) -> Array:
@@ -245,19 +257,6 @@ class Manifold(Protocol):
     def eps(self, X: Point) -> float:
         """The relative rounding error of the precision of X."""
         ...
-
-    # -- blocks (m, *shape) of vectors, and the pairs that stand in them
-    def block(self, X: Point, rows: int) -> Array: ...
-    def block_of(self, C: Array) -> Array: ...
-    def block_dot(self, block: Array, C: Array) -> Any: ...
-    def block_add(
-        self, a: float, C: Array, block: Array, weights: Any, overwrite: bool = False
-    ) -> Array: ...
-    def block_write(self, block: Array, i: int, C: Array) -> Array: ...
-    def squared_length(self, pair: Any) -> float: ...
-    def squared_change(self, X: Point, pair: Any, metric: Any) -> float: ...
-    def raise_onto(self, X: Point, W: Cotangent, metric: Any) -> Tangent: ...
-    def longest(self, T: Tangent) -> float: ...
 
 
 class Objective(Protocol):

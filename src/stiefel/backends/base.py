@@ -149,15 +149,19 @@ class Kernels:
 
     # -- blocks: arrays (m, *shape), one vector a row --------------------------------------
 
-    def block_dot(self, block: Array, C: Array) -> Array:
-        """Re⟨block_i, C⟩ for all i: one product, 2mnk."""
-        return _block_dot(self, block, C)
+    def block(self, X: Array, rows: int) -> Array:
+        """A block of zeros for vectors like X, to be written to."""
+        return self.xp.zeros((rows, *X.shape), dtype=X.dtype, device=self.device(X))
+
+    def block_dot(self, block: Array, C: Array) -> np.ndarray[Any, Any]:
+        """Re⟨block_i, C⟩ for all i as NumPy doubles: one product, 2mnk."""
+        return self.to_numpy(_block_dot(self, block, C)).astype(np.float64, copy=False)
 
     def block_add(
-        self, a: float, C: Array, block: Array, weights: Array, overwrite: bool = False
+        self, a: float, C: Array, block: Array, weights: Any, overwrite: bool = False
     ) -> Array:
         """a C + Σ weights_i block_i: one product, 2mnk; with ``overwrite`` perhaps in C's place."""
-        return _block_add(self, a, C, block, weights)
+        return _block_add(self, a, C, block, self.asarray(weights, block))
 
     def write_row(self, block: Array, i: int, C: Array) -> Array:
         """``block`` with C as its row i; in place where the library allows it."""
@@ -210,7 +214,7 @@ class Kernels:
         """A⁻¹B for a small (stack of) A."""
         return self.xp.linalg.solve(A, B)
 
-    def block(self, rows: Sequence[Sequence[Array]]) -> Array:
+    def assemble(self, rows: Sequence[Sequence[Array]]) -> Array:
         """A matrix from its blocks."""
         xp = self.xp
         return xp.concat([xp.concat(list(row), axis=-1) for row in rows], axis=-2)
@@ -270,6 +274,9 @@ class Kernels:
         """A NumPy array brought to the library, dtype and device of ``like``."""
         return self.xp.asarray(values, dtype=like.dtype, device=self.device(like))
 
+    def to_numpy(self, A: Array) -> np.ndarray[Any, Any]:
+        return np.asarray(A)
+
     def finite(self, A: Array) -> bool:
         return bool(self.xp.all(self.xp.isfinite(A)))
 
@@ -277,7 +284,7 @@ class Kernels:
 @kernel
 def _block_dot(k: Kernels, block: Array, C: Array) -> Array:
     rows = k.xp.reshape(block, (block.shape[0], -1))
-    column = k.xp.reshape(k.conj(k.weigh(C)), (-1,))
+    column = k.xp.reshape(k.conj(C), (-1,))
     return k.reduce(k.real(rows @ column))[0]
 
 

@@ -97,20 +97,28 @@ class NumpyKernels(Kernels):
     def block_dot(self, block: Array, C: Array) -> Array:
         if C.dtype.kind == "c":
             return super().block_dot(block, C)
-        return self.reduce(block.reshape(len(block), -1).dot(self.weigh(C).reshape(-1)))[0]
+        found = block.reshape(len(block), -1).dot(C.reshape(-1))
+        found = found if self.plain else self.reduce(found)[0]
+        return found.astype(np.float64, copy=False)
 
     def block_add(
-        self, a: float, C: Array, block: Array, weights: Array, overwrite: bool = False
+        self, a: float, C: Array, block: Array, weights: Any, overwrite: bool = False
     ) -> Array:
         gemv = _GEMV.get(C.dtype) if C.flags.c_contiguous and C.size else None
-        rows = block.reshape(len(block), -1)
+        rows, weights = block.reshape(len(block), -1), weights.astype(block.dtype, copy=False)
         if gemv is None:
             return a * C + (weights @ rows).reshape(C.shape)
         out = C if overwrite and self.plain else C.copy()
         gemv(1.0, rows.T, weights, beta=a, y=out.reshape(-1), overwrite_y=True)
         return out
 
-    def block(self, rows: Any) -> Array:
+    def dot(self, A: Array, B: Array) -> Array:
+        return np.vdot(A, B).real if self.plain else super().dot(A, B)
+
+    def gram(self, A: Array, B: Array) -> Array:
+        return product(self.adjoint(A), B) if self.plain else super().gram(A, B)
+
+    def assemble(self, rows: Any) -> Array:
         # Column-major, as LAPACK wants it; np.block and concatenate cost three times as much.
         height = sum(row[0].shape[-2] for row in rows)
         width = sum(part.shape[-1] for part in rows[0])
@@ -171,6 +179,9 @@ class NumpyKernels(Kernels):
         elif out.size:  # BLAS refuses empty arrays
             axpy(y.reshape(-1), out.reshape(-1), a=q)
         return out
+
+    def to_numpy(self, A: Array) -> Array:
+        return A
 
     def asarray(self, values: Array, like: Array) -> Array:
         return values.astype(like.dtype, copy=False)

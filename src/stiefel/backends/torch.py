@@ -48,7 +48,7 @@ class TorchKernels(Kernels):
         # finite is shortened, as with every other library.
         return torch.linalg.solve_ex(A, B).result
 
-    def block(self, rows: Any) -> Array:
+    def assemble(self, rows: Any) -> Array:
         return torch.cat([torch.cat(row, -1) if len(row) > 1 else row[0] for row in rows], -2)
 
     def squared_frobenius(self, A: Array) -> Array:
@@ -67,6 +67,9 @@ class TorchKernels(Kernels):
 
     def subtract(self, G: Array, X: Array, S: Array) -> Array:
         return torch.addmm(G, X, S, alpha=-1) if X.ndim == 2 else G - X @ S
+
+    def to_numpy(self, A: Array) -> np.ndarray[Any, Any]:
+        return A.detach().cpu().resolve_conj().resolve_neg().numpy()
 
     def expm(self, A: Array) -> Array:
         return torch.linalg.matrix_exp(A)

@@ -1,4 +1,4 @@
-"""The command line: ``stiefel reproduce | eigs | info``; needs the [cli] extra."""
+"""The command line: ``stiefel eigs | scf | modes | info``, and more; needs the [cli] extra."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import entry_points
 
 from . import MissingExtra
 
@@ -14,8 +15,20 @@ except ModuleNotFoundError as error:
         f"the command line needs {error.name}, which is not installed: pip install 'stiefel[cli]'"
     ) from None
 
-# A subcommand is a module of this package with a function `register(app)`.
-COMMANDS = ("reproduce", "bench", "eigs", "scf", "modes", "info")
+from .output import refuse
+
+# A subcommand is a module of this package with a function `register(app)`, …
+COMMANDS = ("eigs", "scf", "modes", "info")
+# … or an entry point of this group, named like its command, that is such a function.
+GROUP = "stiefel.commands"
+EXPERIMENTS = {
+    "reproduce": "Regenerate a figure or table of the paper",
+    "bench": "Compare every method with those of other libraries",
+}
+ABSENT = (
+    "the command '{}' is in the package stiefel-experiments, which is not installed: in a clone "
+    "of stiefel's repository, pip install ./experiments"
+)
 
 app = typer.Typer(
     name="stiefel",
@@ -36,5 +49,30 @@ def _stiefel() -> None:
     """
 
 
-for _name in COMMANDS:
-    import_module(f"{__package__}.{_name}").register(app)
+def register_all() -> None:
+    """The commands of other distributions first, then this package's own."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    for name in dict.fromkeys((*EXPERIMENTS, *found)):
+        try:
+            if name in found:
+                found[name].load()(app)
+            else:
+                _register_absent(name, f"{EXPERIMENTS[name]} (not installed).", ABSENT.format(name))
+        except ImportError as error:  # one broken package does not take the others along
+            _register_absent(name, "(broken)", f"the command '{name}' does not load: {error}")
+    for name in COMMANDS:
+        import_module(f"{__package__}.{name}").register(app)
+
+
+def _register_absent(name: str, title: str, sentence: str) -> None:
+    """A command that only says why it is not there, whatever its arguments are."""
+
+    def absent(context: typer.Context) -> None:
+        refuse(sentence)
+
+    absent.__doc__ = f"{title}\n\n{sentence[0].upper()}{sentence[1:]}."
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, context_settings=anything)(absent)
+
+
+register_all()

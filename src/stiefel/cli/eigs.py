@@ -14,11 +14,18 @@ import typer
 
 import stiefel
 from stiefel.objectives import Rayleigh
-from stiefel.runs.files import write_whole
 from stiefel.types import Array
 
 from .matrices import load_symmetric
-from .output import NOT_CONVERGED, Misuse, console, print_json, print_table, refusals
+from .output import (
+    NOT_CONVERGED,
+    Misuse,
+    console,
+    print_json,
+    print_table,
+    refusals,
+    write_bytes,
+)
 
 
 class Which(StrEnum):
@@ -123,7 +130,7 @@ def save(path: Path, pairs: Eigenpairs) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, values=pairs.values, vectors=pairs.vectors, residuals=pairs.residuals)
     try:
-        write_whole(path, lambda file: file.write(buffer.getvalue()))
+        write_bytes(path, buffer.getvalue())
     except OSError as error:
         raise Misuse(f"cannot write {path}: {error.strerror or error}") from None
 

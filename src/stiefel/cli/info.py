@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stiefel.experiments.machine import THREAD_VARIABLES, blas, processor, versions
-
+from .machine import THREAD_VARIABLES, blas, processor, versions
 from .output import print_json, print_table
 
 ARRAY_LIBRARIES = ("numpy", "torch", "jax", "cupy", "array-api-strict")

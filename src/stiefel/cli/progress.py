@@ -1,4 +1,4 @@
-"""How far a reproduction is: a bar with the time left, or a line now and then."""
+"""How far a series of runs is: a bar with the time left, or a line now and then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.progress import (
     BarColumn,
@@ -21,10 +20,12 @@ from .output import console
 
 LINE_EVERY = 15.0  # seconds, where there is no terminal
 
+Show = Callable[[str, float, float], None]  # what has just ended, done so far, in all
+
 
 @contextmanager
-def bar(name: str) -> Iterator[Callable[[Any, float, float], None]]:
-    """A function of (run, guessed seconds done, guessed seconds in all)."""
+def bar(name: str) -> Iterator[Show]:
+    """A function to be called with what has just ended and the shares done, in any unit."""
     if not sys.stderr.isatty():
         yield _Lines(name)
         return
@@ -35,14 +36,10 @@ def bar(name: str) -> Iterator[Callable[[Any, float, float], None]]:
     with Progress(*columns, console=console(stderr=True), transient=True) as progress:
         task = progress.add_task(name, total=None)
 
-        def show(run: Any, done: float, total: float) -> None:
-            progress.update(task, completed=done, total=total, description=describe(name, run))
+        def show(ended: str, done: float, total: float) -> None:
+            progress.update(task, completed=done, total=total, description=f"{name}: {ended}")
 
         yield show
-
-
-def describe(name: str, run: Any) -> str:
-    return f"{name}: {run.method}, n = {run.n}, start {run.start}"
 
 
 class _Lines:
@@ -50,13 +47,12 @@ class _Lines:
         self._name, self._start = name, time.monotonic()
         self._next = self._start + LINE_EVERY
 
-    def __call__(self, run: Any, done: float, total: float) -> None:
+    def __call__(self, ended: str, done: float, total: float) -> None:
         now = time.monotonic()
         if now >= self._next and done < total:
             self._next = now + LINE_EVERY
             left = (now - self._start) * (total - done) / done
             sys.stderr.write(
-                f"{describe(self._name, run)}; {100 * done / total:.0f} % done, "
-                f"about {left:.0f} s left\n"
+                f"{self._name}: {ended}; {100 * done / total:.0f} % done, about {left:.0f} s left\n"
             )
             sys.stderr.flush()

@@ -75,9 +75,9 @@ class Frame(NamedTuple):
 
 def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame:
     a, b, c = grams
-    gram = k.block([[a, b], [k.adjoint(b), c]])
+    gram = k.assemble([[a, b], [k.adjoint(b), c]])
     upper, lower = halves(k.adjoint(basis) / sigma)
-    cobasis = k.block([[-lower], [upper]])
+    cobasis = k.assemble([[-lower], [upper]])
     return Frame(gram, basis, cobasis, cobasis @ (gram @ basis))
 
 
@@ -159,7 +159,7 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
     m = grams.XU
     M = _twice_inverse(k, m)
     s = k.hermitian(m @ M)
-    return frame(k, grams, k.block([[k.eye(m) + 0.0 * m, -s], [0.0 * m, M]]), 1.0)
+    return frame(k, grams, k.assemble([[k.eye(m) + 0.0 * m, -s], [0.0 * m, M]]), 1.0)
 
 
 def _twice_inverse(k: Kernels, m: Array) -> Array:
@@ -199,7 +199,7 @@ def _along(k: Kernels, grams: Grams, M: Array) -> Frame:
     """The frame of W = U − XM."""
     sigma = scale_of(k, k.real(k.xp.linalg.trace(grams.UU)))
     one, zero = k.eye(M), 0.0 * M
-    basis = k.block([[one + zero, -(sigma * M)], [zero, sigma * one + zero]])
+    basis = k.assemble([[one + zero, -(sigma * M)], [zero, sigma * one + zero]])
     return frame(k, grams, basis, sigma)
 
 
@@ -229,7 +229,7 @@ def transport(
     """Q(t)V = V + t Z (I + N/2) A [X, U]ᴴV, a cotangent at X(t); 8nk² + O(k³)."""
     MV = k.weigh(V)
     XV, UV = k.reduce(k._product(X, MV), k._product(U, MV))
-    C = frame.cobasis @ k.block([[-t * XV], [-t * UV]])
+    C = frame.cobasis @ k.assemble([[-t * XV], [-t * UV]])
     P, Q = halves(frame.basis @ (C + 0.5 * (N @ C)))
     return k.overwriting().subtract(k.subtract(V, X, P), U, Q)
 

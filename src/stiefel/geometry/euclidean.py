@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.backends.base import Kernels
+from stiefel.backends.base import Kernels, kernel
 from stiefel.backends.ranks import ALONE, Alone, Ranks
-from stiefel.types import Array
+from stiefel.types import Array, Metric
 
 from . import checks
-from .blocks import Blocks
 from .ray import Lowered, Secant, plain
 
 
@@ -49,7 +48,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Euclidean(Blocks):
+class Euclidean:
     """Arrays of any shape without a constraint."""
 
     rows_on_ranks: ClassVar[bool] = False  # with comm=; see `layout`
@@ -59,7 +58,7 @@ class Euclidean(Blocks):
     def bind(self, X: Array, ranks: Alone | Ranks = ALONE) -> Self:
         return replace(self, kernels=kernels_for(X, ranks))
 
-    def _k(self, X: Array) -> Kernels:
+    def kernels_at(self, X: Array) -> Kernels:
         return self.kernels or kernels_for(X)
 
     def project(self, X: Array, G: Array) -> Array:
@@ -111,10 +110,22 @@ class Euclidean(Blocks):
         return W
 
     def combine(self, a: float, V: Array, b: float, W: Array) -> Array:
-        return self._k(V).axpby(a, V, b, W)
+        return self.kernels_at(V).axpby(a, V, b, W)
 
     def scale(self, a: float, V: Array) -> Array:
         return a * V
+
+    def dot(self, C: Array, D: Array) -> float:
+        return float(_dot(self.kernels_at(C), C, D))
+
+    def dual(self, C: Array) -> Array:
+        return C
+
+    def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
+        return W
+
+    def ray_along(self, X: Array, T: Array, metric: Metric) -> Line:
+        return self.ray(X, T)
 
     def defect(self, X: Array) -> float:
         return 0.0
@@ -139,12 +150,17 @@ class Euclidean(Blocks):
         return checks.gaussian(shape, seed, dtype, like)
 
     def eps(self, X: Array) -> float:
-        return float(self._k(X).xp.finfo(X.dtype).eps)
+        return float(self.kernels_at(X).xp.finfo(X.dtype).eps)
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         checks.check_array(X, name, may_be_empty=self.kernels is not None)
-        checks.check_finite(self._k(X), X, name)
+        checks.check_finite(self.kernels_at(X), X, name)
 
     def dimension(self, X: Array) -> int:
         size = math.prod(X.shape)
-        return 2 * size if self._k(X).is_complex(X) else size
+        return 2 * size if self.kernels_at(X).is_complex(X) else size
+
+
+@kernel
+def _dot(k: Kernels, C: Array, D: Array) -> Array:
+    return k.dot(C, D)

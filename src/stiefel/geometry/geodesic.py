@@ -20,10 +20,10 @@ def geodesic_point(k: Kernels, X: Array, W: Array, t: float | Array) -> Array:
     xp = k.xp
     a, b, c = k.grams(X, W)
     bH = k.adjoint(b)
-    ZU = k.block([[b, a], [-c, -bH]])
-    ZX = k.block([[a], [-bH]])
-    below = xp.zeros_like(k.block([[ZX[..., : a.shape[-1], :], ZU[..., : a.shape[-1], :]]]))
-    E = k.expm(t * k.block([[ZU, ZX], [below]]))
+    ZU = k.assemble([[b, a], [-c, -bH]])
+    ZX = k.assemble([[a], [-bH]])
+    below = xp.zeros_like(k.assemble([[ZX[..., : a.shape[-1], :], ZU[..., : a.shape[-1], :]]]))
+    E = k.expm(t * k.assemble([[ZU, ZX], [below]]))
     size = a.shape[-1]
     onto_W = E[..., :size, 2 * size :]
     onto_X = E[..., size : 2 * size, 2 * size :]

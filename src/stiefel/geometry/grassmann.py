@@ -29,35 +29,35 @@ class Grassmann(Stiefel):
 
     def project(self, X: Array, G: Array) -> Array:
         """The horizontal cotangent (I − XXᴴ)G; 4nk²."""
-        return _project(self._k(X), X, G)
+        return _project(self.kernels_at(X), X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
-        G, square, turn = _gradient(self._k(X), X, E)
+        G, square, turn = _gradient(self.kernels_at(X), X, E)
         return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
 
     def project_direction(self, X: Array, W: Array) -> Array:
-        return _project_direction(self._k(X), X, W)
+        return _project_direction(self.kernels_at(X), X, W)
 
     def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
-        return metrics.horizontal(self._k(X), X, T)
+        return metrics.horizontal(self.kernels_at(X), X, T)
 
     def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         return super().ray_along(X, T, metric._replace(horizontal=True))
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """The Riemannian Hessian times a horizontal W; ``E`` is the Euclidean one times W."""
-        return second_order.grassmann_hessian(self._k(X), X, gradient, W, E)
+        return second_order.grassmann_hessian(self.kernels_at(X), X, gradient, W, E)
 
     def vertical_part(self, X: Array, G: Array) -> float:
         """How much of the gradient G turns the basis: ‖skew(XᴴG)‖/‖XᴴG‖, 0 if f sees the span only.
 
         f(XQ) = f(X) for all unitary Q near I means Re⟨G, XA⟩ = 0 for all skew A.
         """
-        return math.sqrt(float(_vertical_part(self._k(X), X, G)))
+        return math.sqrt(float(_vertical_part(self.kernels_at(X), X, G)))
 
     def align(self, X: Array, Y: Array) -> Array:
         """The basis YQ of span Y that is nearest to the basis X."""
-        return _align(self._k(X), X, Y)
+        return _align(self.kernels_at(X), X, Y)
 
     def lift(self, X: Array, Y: Array) -> Array:
         """The horizontal cotangent V at X for which R(X, φ(V)) spans what Y spans."""
@@ -70,11 +70,11 @@ class Grassmann(Stiefel):
         """k(n − k) for each subspace, twice that if complex: turning the basis is no freedom."""
         n, k = X.shape[-2:]
         real = math.prod(X.shape[:-2]) * k * (n - k)
-        return 2 * real if self._k(X).is_complex(X) else real
+        return 2 * real if self.kernels_at(X).is_complex(X) else real
 
     def distance(self, X: Array, Y: Array) -> float:
         """The geodesic distance (Σ θ_i²)^{1/2} of the principal angles θ_i."""
-        return float(_distance(self._k(X), X, Y))
+        return float(_distance(self.kernels_at(X), X, Y))
 
 
 def check_invariant_gradient(manifold: Any, X: Any, gradient: Any) -> None:

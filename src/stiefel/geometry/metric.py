@@ -12,14 +12,13 @@ QᴴDQ takes the place of the one with D, so that nothing depends on the choice 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Metric
 
 from . import fused
-from .ray import Curvature, Squares, squares
+from .ray import Curvature
 
 CANONICAL = Metric()
 
@@ -122,41 +121,7 @@ def _tiny(k: Kernels, A: Array) -> float:
     return float(k.xp.finfo(A.dtype).smallest_normal) ** 0.5
 
 
-class Learning:
-    """What a manifold of matrices tells about curvature, so that a metric can be learned."""
-
-    def _k(self, X: Array) -> Kernels:
-        raise NotImplementedError
-
-    def squares(self, X: Array, seen: Curvature) -> Squares:
-        """What a step and the change of the gradient along it say about curvature."""
-        k = self._k(X)
-        return fused.squares(k, seen) if k.fuses(seen.B) else squares(k, seen)
-
-    def mean_metric(self, X: Array, P: Array, R: Array, largest_ratio: float) -> Array:
-        return mean_metric(self._k(X), P, R, largest_ratio)
-
-    def metric_spread(self, X: Array, D: Array, E: Array | None) -> float:
-        return float(spread(self._k(X), D, E))
-
-    def no_curvature(self, X: Array) -> Array:
-        """A k×k zero, for each matrix of a stack."""
-        return 0.0 * self._k(X).gram(X, X)
-
-    def turning(self, X: Array, turn: Array) -> float:
-        """‖A‖_F of the rotation part A of a cotangent."""
-        return math.sqrt(float(self._k(X).squared_frobenius(turn)))
-
-    def rows(self, X: Array) -> int:
-        """n, on all ranks together."""
-        return self._k(X).rows(X)
-
-    def longest(self, T: Array) -> float:
-        """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""
-        return math.sqrt(float(_longest(self._k(T), T)))
-
-
 @kernel
-def _longest(k: Kernels, T: Array) -> Array:
+def longest_of(k: Kernels, T: Array) -> Array:
     squares = k.xp.sum(k.real(k.conj(T) * k.weigh(T)), axis=(-2, -1))
     return k.xp.max(k.reduce(squares)[0])

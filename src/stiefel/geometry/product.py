@@ -10,7 +10,7 @@ from typing import Any, Self
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array
 
-from .ray import Lowered, Secant, pairs_of
+from .ray import Lowered, Secant
 
 Leaves = tuple[Array, ...]
 
@@ -91,24 +91,6 @@ class Product:
     def hessian(self, X: Leaves, gradient: Leaves, W: Leaves, E: Leaves) -> Leaves:
         return self._map("hessian", X, gradient, W, E)
 
-    def block(self, X: Leaves, rows: int) -> Leaves:
-        return tuple(m.block(x, rows) for m, x in zip(self.factors, X, strict=True))
-
-    def block_of(self, C: Leaves) -> Leaves:
-        return self._map("block_of", C)
-
-    def block_dot(self, block: Leaves, C: Leaves) -> Any:
-        return sum(self._map("block_dot", block, C))
-
-    def block_add(
-        self, a: float, C: Leaves, block: Leaves, weights: Any, overwrite: bool = False
-    ) -> Leaves:
-        leaves = zip(self.factors, C, block, strict=True)
-        return tuple(m.block_add(a, c, b, weights, overwrite) for m, c, b in leaves)
-
-    def block_write(self, block: Leaves, i: int, C: Leaves) -> Leaves:
-        return tuple(m.block_write(b, i, c) for m, b, c in zip(self.factors, block, C, strict=True))
-
     def dot(self, C: Leaves, D: Leaves) -> float:
         return math.fsum(self._map("dot", C, D))
 
@@ -131,12 +113,8 @@ class Product:
         leaves = zip(self.factors, X, W, metric, strict=True)
         return tuple(g.scale * m.raise_onto(x, w, g) for m, x, w, g in leaves)
 
-    def squared_length(self, pair: Secant) -> float:
-        return math.fsum(self._map("squared_length", pairs_of(pair)))
-
-    def squared_change(self, X: Leaves, pair: Secant, metric: Any) -> float:
-        squares = self._map("squared_change", X, pairs_of(pair), metric)
-        return math.fsum(m.scale * square for m, square in zip(metric, squares, strict=True))
+    def dual(self, C: Leaves) -> Leaves:
+        return self._map("dual", C)
 
     def cotangent_of(self, X: Leaves, T: Leaves, metric: Any) -> Leaves:
         return self._map("cotangent_of", X, T, metric)

@@ -101,7 +101,7 @@ def coefficients(
     """
     size = XG.shape[-1]
     C = 2.0 * N[..., :size] - t * frame.generator[..., :size]
-    c = frame.cobasis @ k.block([[t * XG], [t * UG]])
+    c = frame.cobasis @ k.assemble([[t * XG], [t * UG]])
     return *halves(frame.basis @ C), *halves(frame.basis @ (c + 0.5 * (N @ c)))
 
 

@@ -25,7 +25,7 @@ class SpecialOrthogonal(Stiefel):
 
     def nearest(self, A: Array) -> Array:
         """The rotation nearest to A (Kabsch): the smallest singular direction is reflected."""
-        return _nearest_rotation(self._k(A), A)
+        return _nearest_rotation(self.kernels_at(A), A)
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         checks.check_matrix(X, name)
@@ -35,7 +35,7 @@ class SpecialOrthogonal(Stiefel):
                 "use Stiefel()"
             )
         super().check_point(X, name)
-        k = self._k(X)
+        k = self.kernels_at(X)
         if not k.is_complex(X) and float(k.xp.min(k.xp.linalg.det(X))) < 0:
             raise ValueError(
                 f"{name} has a matrix of determinant −1, a reflection; SpecialOrthogonal() "

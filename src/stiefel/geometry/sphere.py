@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ def _on_columns(method: Callable[..., Any]) -> Callable[..., Any]:
 class Sphere(Stiefel):
     """Unit vectors ``(n,)``, stacks ``(..., n)`` of them, or columns ``(..., n, 1)``."""
 
+    learns: ClassVar[bool] = False  # a single column has no others to be weighed against
+
     project = _on_columns(Stiefel.project)
     project_direction = _on_columns(Stiefel.project_direction)
     inner = _on_columns(Stiefel.inner)
@@ -48,6 +50,7 @@ class Sphere(Stiefel):
     lower_index = _on_columns(Stiefel.lower_index)
     cotangent_of = _on_columns(Stiefel.cotangent_of)
     longest = _on_columns(Stiefel.longest)
+    dual = _on_columns(Stiefel.dual)
     pair = _on_columns(Stiefel.pair)
     hessian = _on_columns(Stiefel.hessian)
     lift = _on_columns(Stiefel.lift)
@@ -73,9 +76,6 @@ class Sphere(Stiefel):
     def ray_along(self, X: Array, T: Array, metric: Any = CANONICAL) -> Any:
         return self.ray(X, self.cotangent_of(X, T, metric))
 
-    def block_dot(self, block: Array, C: Array) -> Any:
-        return super().block_dot(block, C if _has_columns(C) else C[..., None])
-
     def dot(self, C: Array, D: Array) -> float:
         if _has_columns(C):
             return super().dot(C, D)
@@ -85,7 +85,7 @@ class Sphere(Stiefel):
         checks.check_array(X, name, may_be_empty=self.kernels is not None)
         if len(X.shape) == 0:
             raise ValueError(f"{name} is a scalar; expected a vector (n,) or a stack (..., n)")
-        checks.check_finite(self._k(X), X, name)
+        checks.check_finite(self.kernels_at(X), X, name)
         checks.check_orthonormal(self, X, name)
 
     def random(

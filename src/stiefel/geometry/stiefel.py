@@ -22,15 +22,14 @@ from stiefel.types import Array, Metric
 from . import cayley, checks, fused
 from . import hessian as second_order
 from . import metric as metrics
-from .blocks import Blocks
 from .fused import FusedRay, FusedTangentRay
 from .geodesic import geodesic_point
-from .metric import CANONICAL, Learning
+from .metric import CANONICAL
 from .ray import ColumnRay, Lowered, Ray, TangentRay
 
 
 @dataclass(frozen=True)
-class Stiefel(Blocks, Learning):
+class Stiefel:
     """Matrices with orthonormal columns, or stacks ``(..., n, k)`` of them.
 
     Parameters
@@ -45,6 +44,7 @@ class Stiefel(Blocks, Learning):
     """
 
     rows_on_ranks: ClassVar[bool] = True  # with comm=; see `layout`
+    learns: ClassVar[bool] = True  # a metric for its columns; see `solvers.learned_metric`
 
     B: Any = None
     solve: Callable[[Array], Array] | None = None
@@ -72,29 +72,30 @@ class Stiefel(Blocks, Learning):
             self._factorised[kind] = weighted(kernels, self.B, self.solve, X)
         return self._factorised[kind]
 
-    def _k(self, X: Array) -> Kernels:
+    def kernels_at(self, X: Array) -> Kernels:
+        """The array operations for points like X."""
         return self.kernels or self._resolve(X)
 
     # -- cotangents and tangents -----------------------------------------------------------
 
     def project(self, X: Array, G: Array) -> Array:
         """The cotangent at X that acts on tangents as the Euclidean gradient G; 4nk²."""
-        return _project(self._k(X), X, G)
+        return _project(self.kernels_at(X), X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
-        k = self._k(X)
+        k = self.kernels_at(X)
         lower = fused.lower_gradient if k.fuses(X) else lower_gradient
         G, square, turn = lower(k, X, E)
         return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
 
     def project_direction(self, X: Array, W: Array) -> Array:
         """The cotangent nearest to an n×k direction W of the space of points; 4nk²."""
-        return _project_direction(self._k(X), X, W)
+        return _project_direction(self.kernels_at(X), X, W)
 
     def inner(self, X: Array, V: Array, W: Array) -> float:
         """g*(V, W) = Re Tr Vᴴ(I + XXᴴ)W of two cotangents."""
-        return float(_inner(self._k(X), X, V, W))
+        return float(_inner(self.kernels_at(X), X, V, W))
 
     def norm(self, X: Array, W: Array) -> float:
         """‖W‖_g*."""
@@ -102,43 +103,43 @@ class Stiefel(Blocks, Learning):
 
     def inner_tangent(self, X: Array, S: Array, T: Array) -> float:
         """g(S, T) = Re Tr Sᴴ(I − XXᴴ/2)T of two tangents."""
-        return float(_inner_tangent(self._k(X), X, S, T))
+        return float(_inner_tangent(self.kernels_at(X), X, S, T))
 
     def raise_index(self, X: Array, W: Array, metric: Metric | None = None) -> Array:
         """The tangent φ(W) = (I + XXᴴ)W of a cotangent W; or φ of another metric."""
         if metric is not None:
-            return metrics.raise_index(self._k(X), X, W, metric)
-        return _add_projection(self._k(X), X, W, 1.0)
+            return metrics.raise_index(self.kernels_at(X), X, W, metric)
+        return _add_projection(self.kernels_at(X), X, W, 1.0)
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
         """φ(W), perhaps written over W, which nobody needs any more."""
-        return metrics.raise_index(self._k(X).overwriting(), X, W, metric)
+        return metrics.raise_index(self.kernels_at(X).overwriting(), X, W, metric)
 
     def lower_index(self, X: Array, T: Array) -> Array:
         """The cotangent φ⁻¹(T) = (I − XXᴴ/2)T of a tangent T."""
-        return _add_projection(self._k(X), X, T, -0.5)
+        return _add_projection(self.kernels_at(X), X, T, -0.5)
 
     def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
         """φ⁻¹ of the tangent (for a horizontal metric: the horizontal one) nearest to T; 4nk²."""
         kernel = metrics.horizontal if metric.horizontal else metrics.cotangent_of
-        return kernel(self._k(X), X, T)
+        return kernel(self.kernels_at(X), X, T)
 
     def pair(self, X: Array, W: Array, T: Array) -> float:
         """W(T) = Re Tr WᴴT of a cotangent and a tangent."""
-        return float(_pair(self._k(X), W, T))
+        return float(_pair(self.kernels_at(X), W, T))
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """The Riemannian Hessian times a cotangent W, a cotangent; 16nk².
 
         ``gradient`` is the Euclidean gradient at X, E the Euclidean Hessian times φ(W).
         """
-        return second_order.stiefel_hessian(self._k(X), X, gradient, W, E)
+        return second_order.stiefel_hessian(self.kernels_at(X), X, gradient, W, E)
 
     # -- moving ----------------------------------------------------------------------------
 
     def ray(self, X: Array, W: Array) -> Ray | ColumnRay:
         """The curve t ↦ R(X, φ(tW)) of the Cayley retraction; `Ray.squared_norm` is ‖W‖²_g*."""
-        k = self._k(X)
+        k = self.kernels_at(X)
         if X.shape[-1] == 1:
             return ColumnRay(k, X, W)
         return FusedRay(k, X, W) if k.fuses(X) else Ray(k, X, W)
@@ -146,7 +147,7 @@ class Stiefel(Blocks, Learning):
     def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
         if X.shape[-1] > 1:
-            k = self._k(X)
+            k = self.kernels_at(X)
             kind = FusedTangentRay if k.fuses(X) else TangentRay
             ray = kind(k, X, T, 1.0 if metric.horizontal else 0.5)
             if not ray.lossy:
@@ -155,18 +156,18 @@ class Stiefel(Blocks, Learning):
 
     def lift(self, X: Array, Y: Array) -> Array:
         """The cotangent V at X with R(X, φ(V)) = Y."""
-        return cayley.lift(self._k(X), X, Y)
+        return cayley.lift(self.kernels_at(X), X, Y)
 
     def extrapolate(self, X: Array, Y: Array, tau: float) -> Array:
         """R(X, φ(τV)), V = lift(X, Y): X at τ = 0, Y at τ = 1, between or beyond otherwise."""
-        k = self._k(X)
+        k = self.kernels_at(X)
         if k.fuses(X) and X.shape[-1] > 1:
             return fused.extrapolate(k, X, Y, tau)
         return cayley.extrapolate(k, X, Y, tau)
 
     def geodesic(self, X: Array, W: Array, t: float = 1.0) -> Array:
         """exp(t(WXᴴ − XWᴴ))X: the exact geodesic along the cotangent W; O(nk²)."""
-        return geodesic_point(self._k(X), X, W, t)
+        return geodesic_point(self.kernels_at(X), X, W, t)
 
     def exponential(self, X: Array, T: Array, t: float = 1.0) -> Array:
         """The exact geodesic that leaves X with the velocity of the tangent T."""
@@ -180,17 +181,29 @@ class Stiefel(Blocks, Learning):
 
     def combine(self, a: float, V: Array, b: float, W: Array) -> Array:
         """a V + b W."""
-        return self._k(V).axpby(a, V, b, W)
+        return self.kernels_at(V).axpby(a, V, b, W)
 
     def scale(self, a: float, V: Array) -> Array:
         """a V."""
         return a * V
 
+    def dot(self, C: Array, D: Array) -> float:
+        """Re⟨C, D⟩ of a tangent and a cotangent, or of two vectors."""
+        return float(_pair(self.kernels_at(C), C, D))
+
+    def dual(self, C: Array) -> Array:
+        """The array whose plain product with a tangent is C of it: BC under XᴴBX = I."""
+        return self.kernels_at(C).weigh(C)
+
+    def longest(self, T: Array) -> float:
+        """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""
+        return math.sqrt(float(metrics.longest_of(self.kernels_at(T), T)))
+
     # -- feasibility -----------------------------------------------------------------------
 
     def defect(self, X: Array) -> float:
         """‖XᴴX − I‖_F; the largest one of a stack."""
-        k = self._k(X)
+        k = self.kernels_at(X)
         E = k.gram(X, X) - k.eye(X)
         return math.sqrt(float(k.xp.max(k.xp.sum(k.real(k.conj(E) * E), axis=(-2, -1)))))
 
@@ -200,14 +213,14 @@ class Stiefel(Blocks, Learning):
 
     def restore(self, X: Array) -> Array:
         """X brought back to rounding level by two Newton–Schulz steps; for small defects."""
-        k = self._k(X)
+        k = self.kernels_at(X)
         for _ in range(2):
             X = k.subtract(1.5 * X, X, 0.5 * k.gram(X, X))
         return X
 
     def nearest(self, A: Array) -> Array:
         """The point nearest to A: its polar factor."""
-        return _nearest(self._k(A), A)
+        return _nearest(self.kernels_at(A), A)
 
     def random(
         self,
@@ -223,20 +236,20 @@ class Stiefel(Blocks, Learning):
         return self.nearest(checks.gaussian(shape, seed, dtype, like))
 
     def eps(self, X: Array) -> float:
-        return float(self._k(X).xp.finfo(X.dtype).eps)
+        return float(self.kernels_at(X).xp.finfo(X.dtype).eps)
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         """Raise an error that says what is wrong with X as a point, or return."""
         checks.check_matrix(X, name, self.kernels)
-        checks.check_finite(self._k(X), X, name)
+        checks.check_finite(self.kernels_at(X), X, name)
         checks.check_orthonormal(self, X, name)
 
     def dimension(self, X: Array) -> int:
         """The number of real degrees of freedom."""
-        n, k = self._k(X).rows(X), X.shape[-1]
+        n, k = self.kernels_at(X).rows(X), X.shape[-1]
         stack = math.prod(X.shape[:-2])
         real = n * k - k * (k + 1) // 2
-        return stack * (2 * n * k - k * k if self._k(X).is_complex(X) else real)
+        return stack * (2 * n * k - k * k if self.kernels_at(X).is_complex(X) else real)
 
 
 @kernel

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from stiefel.geometry import Euclidean, Sphere, Stiefel
-from stiefel.geometry.blocks import dot
-from stiefel.geometry.stiefel import _inner
+from stiefel.geometry.stiefel import _inner, _pair
 from stiefel.solvers.accelerated import AcceleratedGradient
 from stiefel.types import Array
 
@@ -123,10 +122,10 @@ def _ray(m: Any, X: Array, W: Array) -> Callable[[Array], Array]:
 def _pair(m: Any, X: Array, V: Array, W: Array) -> Array:
     """g*(V, W) as an array: the manifold's own `inner` is a Python number."""
     if isinstance(m, Euclidean):
-        return dot(m._k(X), V, W)
+        return _pair(m.kernels_at(X), V, W)
     if isinstance(m, Sphere) and not (X.ndim >= 2 and X.shape[-1] == 1):
         X, V, W = X[..., None], V[..., None], W[..., None]
-    return _inner(m._k(X), X, V, W)
+    return _inner(m.kernels_at(X), X, V, W)
 
 
 def _search(

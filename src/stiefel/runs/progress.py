@@ -44,7 +44,7 @@ class ProgressLine:
         )
         if self._tolerance and self._first_norm > 0 and s.gradient_norm > 0:
             done = math.log(s.gradient_norm / self._first_norm) / math.log(self._tolerance)
-            line = f"[{100 * min(max(done, 0.0), 1.0):3.0f} %] {line}"
+            line = f"[{100 * min(max(0.0, done), 1.0):3.0f} %] {line}"
         return line
 
     def _write(self, text: str) -> None:

@@ -29,6 +29,7 @@ from .learned_metric import (
     parts_of,
     raised,
     squared_change,
+    squared_length,
     still_invariant,
 )
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
@@ -113,7 +114,7 @@ class LBFGS:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric
-        if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):
+        if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma

@@ -19,9 +19,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stiefel.geometry.metric import CANONICAL
-from stiefel.geometry.ray import Secant, pairs_of
-from stiefel.types import Array, Gradient, Metric
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.geometry import fused
+from stiefel.geometry.metric import CANONICAL, mean_metric, spread
+from stiefel.geometry.metric import squared_change as change
+from stiefel.geometry.ray import Secant, pairs_of, squares
+from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .problem import Problem
 
@@ -59,7 +63,7 @@ class LearnedMetric:
     settled: int = 40  # after so many steps only every fourth is looked at
     thinning: int = 4
 
-    def init(self, geometry: Any, X: Array, at: Gradient) -> tuple[Learned, ...]:
+    def init(self, geometry: Manifold, X: Array, at: Gradient) -> tuple[Learned, ...]:
         """Nothing learned yet; f may be seen to depend on spans only."""
         learned = tuple(
             Learned(CANONICAL, *_zeros(factor, x)) if _can_learn(factor, x) else Learned(CANONICAL)
@@ -70,7 +74,7 @@ class LearnedMetric:
         return _horizontal(learned, flags, at.norm)
 
     def observe(
-        self, geometry: Any, X: Array, pair: Secant, learned: tuple[Learned, ...]
+        self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
         steps = learned[0].steps
@@ -80,14 +84,15 @@ class LearnedMetric:
         seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
         return _balanced(seen) if len(seen) > 1 else seen
 
-    def _look(self, factor: Any, x: Array, pair: Secant, old: Learned) -> Learned:
+    def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
         if old.P is None:
             ss, d = factor.dot(pair.s, pair.s), self.memory
             ratio = factor.dot(pair.y, pair.y) / ss if ss > 0 else 0.0
             normals = d * old.normals[0] + 1.0, d * old.normals[1] + ratio
             return old._replace(steps=count, normals=normals)
-        seen = factor.squares(x, pair.curvature)
+        k = _kernels(factor, x)
+        seen = (fused.squares if k.fuses(x) else squares)(k, pair.curvature)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
@@ -116,11 +121,12 @@ class LearnedMetric:
             normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
         )
 
-    def _refresh(self, factor: Any, x: Array, new: Learned) -> Learned:
+    def _refresh(self, factor: Manifold, x: Array, new: Learned) -> Learned:
         metric = new.metric
         if new.weight > self.news * new.judged:
-            D = factor.mean_metric(x, new.P, new.R, self.column_range)
-            if factor.metric_spread(x, D, metric.D) > self.column_change:
+            k = _kernels(factor, x)
+            D = mean_metric(k, new.P, new.R, self.column_range)
+            if float(spread(k, D, metric.D)) > self.column_change:
                 metric = metric._replace(D=D)
             new = new._replace(judged=new.weight)
         (sA, tA), (sN, tN) = new.turns, new.normals
@@ -132,7 +138,7 @@ class LearnedMetric:
 
 
 def still_invariant(
-    geometry: Any, X: Array, at: Gradient, learned: tuple[Learned, ...]
+    geometry: Manifold, X: Array, at: Gradient, learned: tuple[Learned, ...]
 ) -> tuple[tuple[Learned, ...], bool]:
     """A start may be special: rotation parts are looked at in every point until one shows.
 
@@ -150,7 +156,7 @@ def still_invariant(
     return _horizontal(learned, flags), False
 
 
-def metric_of(geometry: Any, learned: tuple[Learned, ...]) -> Any:
+def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
     """In the form that the geometry takes: one metric, or one a leaf."""
     if not hasattr(geometry, "factors"):
         return learned[0].metric
@@ -185,8 +191,30 @@ def squared_change(
     """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
     geometry, y = problem.geometry, pair.y
     if problem.precond is None:
-        return float(geometry.squared_change(x, pair, metric_of(geometry, learned)))
+        return math.fsum(
+            leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
+            for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
+        )
     return float(geometry.dot(y, raised(problem, x, y, learned, aux)))
+
+
+def squared_length(geometry: Manifold, pair: Secant) -> float:
+    """⟨y, y⟩ of the change y of the gradient along a step."""
+    leaves = zip(_leaves(geometry, pair.y), pairs_of(pair), strict=True)
+    return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
+
+
+def _leaf_length(factor: Manifold, pair: Secant) -> float:
+    if pair.curvature is None:
+        return factor.dot(pair.y, pair.y)
+    return float(_kernels(factor, pair.y).trace(pair.curvature.yy))
+
+
+def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
+    if pair.curvature is None:
+        return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
+    omega = 0.0 if metric.horizontal else metric.omega
+    return float(change(_kernels(factor, x), pair.curvature, metric.D, omega))
 
 
 def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
@@ -232,17 +260,26 @@ def _balanced(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
     )
 
 
-def _leaves(geometry: Any, X: Array) -> list[tuple[Any, Array]]:
+def _leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
     return list(zip(getattr(geometry, "factors", (geometry,)), parts_of(X), strict=True))
 
 
-def _can_learn(factor: Any, x: Array) -> bool:
-    return hasattr(factor, "mean_metric") and len(x.shape) >= 2 and 1 < x.shape[-1] < factor.rows(x)
+def _can_learn(factor: Manifold, x: Array) -> bool:
+    return getattr(factor, "learns", False) and 1 < x.shape[-1] < _kernels(factor, x).rows(x)
 
 
-def _zeros(factor: Any, x: Array) -> tuple[Array, Array]:
-    zero = factor.no_curvature(x)
+def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:
+    zero = 0.0 * _kernels(factor, x).gram(x, x)
     return zero, zero
+
+
+def _turning(factor: Manifold, x: Array, turn: Array) -> float:
+    """‖A‖_F of the rotation part A of a cotangent."""
+    return math.sqrt(float(_kernels(factor, x).squared_frobenius(turn)))
+
+
+def _kernels(factor: Manifold, x: Array) -> Kernels:
+    return getattr(factor, "kernels", None) or kernels_for(x)
 
 
 def _columns(x: Array) -> int:
@@ -250,6 +287,6 @@ def _columns(x: Array) -> int:
     return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
 
 
-def _invariant(factor: Any, x: Array, turn: Array, scale: float) -> bool:
+def _invariant(factor: Manifold, x: Array, turn: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
-    return _can_learn(factor, x) and bool(factor.turning(x, turn) <= INVARIANCE * scale)
+    return _can_learn(factor, x) and _turning(factor, x, turn) <= INVARIANCE * scale

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Array
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
+from stiefel.types import Array, Cotangent, Manifold, Point, Tangent
 
 Small = np.ndarray[Any, Any]
 
@@ -52,14 +54,19 @@ class Pairs(NamedTuple):
 NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
-def no_pairs(geometry: Any, x: Array, memory: int) -> Pairs:
+def no_pairs(geometry: Manifold, x: Point, memory: int) -> Pairs:
     rows = memory + 1
-    blocks = geometry.block(x, rows), geometry.block(x, rows)
+    blocks = _block(geometry, x, rows), _block(geometry, x, rows)
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
 
 
 def remember(
-    geometry: Any, pairs: Pairs, s: Array, y: Array, sy: float, needed: tuple[int, ...]
+    geometry: Manifold,
+    pairs: Pairs,
+    s: Tangent,
+    y: Cotangent,
+    sy: float,
+    needed: tuple[int, ...],
 ) -> Pairs:
     """``pairs`` with one more, of ⟨s, y⟩ = sy, and without the oldest if they are many; 2mnk.
 
@@ -67,33 +74,77 @@ def remember(
     """
     most = len(pairs.diagonal)
     if not most:
-        blocks = geometry.block_of(s), geometry.block_of(y)
+        blocks = _row(s), _row(y)
         return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
     row = next(i for i in range(most) if i not in needed)
-    S, Y = geometry.block_write(pairs.S, row, s), geometry.block_write(pairs.Y, row, y)
+    S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
     rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
     if len(rows) == most:
         gone, rows = rows[0], rows[1:]
         inverse[gone], inverse[:, gone], diagonal[gone] = 0.0, 0.0, 0.0
-    inverse[:, row] = inverse.dot(geometry.block_dot(S, y)) / -sy
+    inverse[:, row] = inverse.dot(_dot(geometry, S, y)) / -sy
     inverse[row, row], diagonal[row] = 1.0 / sy, sy
     return Pairs(S, Y, inverse, diagonal, rows)
 
 
 def apply_inverse(
-    geometry: Any,
+    geometry: Manifold,
     pairs: Pairs,
-    g: Array,
+    g: Cotangent,
     gamma: float,
-    phi: Callable[[Array], Array],
+    phi: Callable[[Cotangent], Tangent],
     owned: bool,
-) -> Array:
+) -> Tangent:
     """−H g for a cotangent g, a direction that is tangent up to the parts of old pairs; 8mnk.
 
     ``phi`` may overwrite what it is given; what it returns is overwritten if it is ``owned``.
     """
     S, Y, inverse, diagonal, _ = pairs
-    a = inverse.dot(geometry.block_dot(S, g))
-    r = phi(geometry.block_add(1.0, g, Y, -a))
-    c = (gamma * geometry.block_dot(Y, r) - diagonal * a).dot(inverse)
-    return geometry.block_add(-gamma, r, S, c, overwrite=owned)
+    a = inverse.dot(_dot(geometry, S, g))
+    r = phi(_add(geometry, 1.0, g, Y, -a))
+    c = (gamma * _dot(geometry, Y, r) - diagonal * a).dot(inverse)
+    return _add(geometry, -gamma, r, S, c, overwrite=owned)
+
+
+# -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --
+
+
+def _kernels(geometry: Manifold, C: Array) -> Kernels:
+    return getattr(geometry, "kernels", None) or kernels_for(C)
+
+
+def _block(geometry: Manifold, x: Point, rows: int) -> Any:
+    if isinstance(x, tuple):
+        return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, x, strict=True))  # type: ignore[attr-defined]
+    return _kernels(geometry, x).block(x, rows)
+
+
+def _row(C: Array) -> Any:
+    """C as a block of one row."""
+    return tuple(map(_row, C)) if isinstance(C, tuple) else C[None, ...]
+
+
+def _write(geometry: Manifold, block: Any, i: int, C: Array) -> Any:
+    """The block with C as its row i; in place where the library allows it."""
+    if isinstance(C, tuple):
+        leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
+        return tuple(_write(f, b, i, c) for f, b, c in leaves)
+    return _kernels(geometry, C).write_row(block, i, C)
+
+
+def _dot(geometry: Manifold, block: Any, C: Array) -> Small:
+    """⟨block_i, C⟩ for all i."""
+    if isinstance(C, tuple):
+        leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
+        return sum(_dot(f, b, c) for f, b, c in leaves)  # type: ignore[return-value]
+    return _kernels(geometry, C).block_dot(block, geometry.dual(C))
+
+
+def _add(
+    geometry: Manifold, a: float, C: Array, block: Any, weights: Small, overwrite: bool = False
+) -> Any:
+    """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
+    if isinstance(C, tuple):
+        leaves = zip(geometry.factors, C, block, strict=True)  # type: ignore[attr-defined]
+        return tuple(_add(f, a, c, b, weights, overwrite) for f, c, b in leaves)
+    return _kernels(geometry, C).block_add(a, C, block, weights, overwrite)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .figures import ratio_range
-from .fits import Curve
-from .paper import LABELS, TABLES
-from .records import Record, run_of
-from .tables import Mean
+from stiefel_experiments.records import Record
+
+from .curves import Curve, ratio_range
+from .runs import LABELS, run_of
+from .tables import PRINTED, Mean, Row
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,15 @@ class Verdict:
 def of_figure(curves: Sequence[Curve]) -> list[Verdict]:
     """The claims of Section 5's figures."""
     by_method = {curve.method: curve for curve in curves}
-    verdicts = [
-        _slope(by_method.get("function-restart"), "scales no worse than √κ", -1.0, 0.5),
-        _slope(by_method.get("gradient-restart"), "scales no worse than √κ", -1.0, 0.5),
-        _slope(by_method.get("gradient-descent"), "scales about as κ", 0.9, 1.05),
-    ]
-    descent = by_method.get("gradient-descent")
-    for method in ("function-restart", "gradient-restart"):
-        claim = f"{LABELS[method]} outperforms gradient descent at every n"
-        fast = by_method.get(method)
-        ratios = ratio_range(fast, descent) if fast and descent else None
+    fast, descent = ("function-restart", "gradient-restart"), by_method.get("gradient-descent")
+    verdicts = [_slope(by_method.get(m), "scales no worse than √κ", -1.0, 0.5) for m in fast]
+    verdicts.append(_slope(descent, "scales about as κ", 0.9, 1.05))
+    for method in fast:
+        curve, claim = (
+            by_method.get(method),
+            f"{LABELS[method]} outperforms gradient descent at every n",
+        )
+        ratios = ratio_range(curve, descent) if curve and descent else None
         if ratios is None:
             verdicts.append(Verdict(claim, None, "no n has both"))
         else:
@@ -65,7 +64,7 @@ def of_table(rows: Sequence[Mean]) -> list[Verdict]:
     fast, peer = ours.get("function-restart"), ours.get("lbfgs")
     if fast is None:
         return [Verdict("function restart converges", False, "no start did")]
-    printed = TABLES.get((fast.n, fast.k))
+    printed = PRINTED.get((fast.n, fast.k))
     verdicts = []
     if printed:
         count, theirs = fast.gradient_evaluations, printed["function-restart"].gradient_evaluations
@@ -80,22 +79,25 @@ def of_table(rows: Sequence[Mean]) -> list[Verdict]:
         claim = f"function restart beats L-BFGS in {name}"
         if peer is None:
             verdicts.append(Verdict(claim, None, "L-BFGS was not run or did not converge"))
-            continue
-        a, b = getattr(fast, column), getattr(peer, column)
-        numbers = f"{a:,.1f} against {b:,.1f}, ratio {a / b:.2f}"
-        if printed:
-            source = "seconds" if column == "cpu_seconds" else column
-            paper = getattr(printed["function-restart"], source) / getattr(printed["lbfgs"], source)
-            numbers += f"; {paper:.2f} in the paper"
-        verdicts.append(Verdict(claim, a < b, numbers))
+        else:
+            verdicts.append(_duel(claim, fast, peer, column, printed))
     return verdicts
 
 
-def of_scales(records: Sequence[Record]) -> list[Verdict]:
+def _duel(claim: str, a: Mean, b: Mean, column: str, printed: dict[str, Row] | None) -> Verdict:
+    mine, theirs = getattr(a, column), getattr(b, column)
+    numbers = f"{mine:,.1f} against {theirs:,.1f}, ratio {mine / theirs:.2f}"
+    if printed:
+        paper = getattr(printed[a.method], column) / getattr(printed[b.method], column)
+        numbers += f"; {paper:.2f} in the paper"
+    return Verdict(claim, mine < theirs, numbers)
+
+
+def of_scales(found: Sequence[Record]) -> list[Verdict]:
     """What a constant factor of f does, which should be nothing."""
     verdicts = []
-    for n, k in sorted({(run_of(r).n, run_of(r).k) for r in records}):
-        mine = [r for r in records if (run_of(r).n, run_of(r).k) == (n, k)]
+    for n, k in sorted({(run_of(r).n, run_of(r).k) for r in found}):
+        mine = [r for r in found if (run_of(r).n, run_of(r).k) == (n, k)]
         counts = [r["iterations"] for r in mine]
         spread = max(counts) / min(counts)
         failed = sum(r["status"] != "CONVERGED" for r in mine)

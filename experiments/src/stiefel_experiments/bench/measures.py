@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from stiefel_experiments.records import Record
+
 from .problems import PROBLEMS
-from .runs import Record, run_of
+from .runs import run_of
 from .solvers import ALL, Solver
 
 LEAST_SHARE = 0.7
@@ -42,44 +44,37 @@ class Cell:
     def good(self) -> list[Record]:
         return [r for r in self.records if converged(r)]
 
-    @property
-    def always(self) -> bool:
-        return len(self.good) == len(self.records)
-
     def median(self, cost: Cost) -> float:
         return median(map(cost, self.good)) if self.good else math.inf
 
 
-def cells(records: Sequence[Record]) -> dict[tuple[str, str], Cell]:
-    """By problem and solver, in the order of the records."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
+Cells = dict[tuple[str, str], Cell]  # by problem and solver
+
+
+def cells(found: Sequence[Record]) -> Cells:
+    """In the order of the records."""
+    by_key: dict[tuple[str, str], list[Record]] = {}
+    for record in found:
         run = run_of(record)
         if run.solver in ALL and run.problem in PROBLEMS:
-            found.setdefault((run.problem, run.solver), []).append(record)
-    return {key: Cell(*key, tuple(value)) for key, value in found.items()}
+            by_key.setdefault((run.problem, run.solver), []).append(record)
+    return {key: Cell(*key, tuple(value)) for key, value in by_key.items()}
 
 
-def shared_starts(records: Sequence[Record]) -> list[Record]:
+def shared_starts(found: Sequence[Record]) -> list[Record]:
     """The records whose start every general-purpose solver ran on that problem.
 
     Comparisons use these only: nobody is compared on a start that another did not have.
     """
     starts: dict[str, dict[str, set[int]]] = {}
-    for record in records:
-        run = run_of(record)
+    for run in map(run_of, found):
         if run.solver in ALL and ALL[run.solver].general:
             starts.setdefault(run.problem, {}).setdefault(run.solver, set()).add(run.start)
     common = {problem: set.intersection(*ran.values()) for problem, ran in starts.items()}
-    return [r for r in records if run_of(r).start in common.get(run_of(r).problem, set())]
+    return [r for r in found if run_of(r).start in common.get(run_of(r).problem, set())]
 
 
-def best(
-    problem: str,
-    table: dict[tuple[str, str], Cell],
-    cost: Cost,
-    accept: Callable[[Solver], bool],
-) -> Cell | None:
+def best(problem: str, table: Cells, cost: Cost, accept: Callable[[Solver], bool]) -> Cell | None:
     """The cell of least median cost among the solvers accepted, if one of them converged."""
     candidates = [
         cell
@@ -89,22 +84,21 @@ def best(
     return min(candidates, key=lambda cell: cell.median(cost), default=None)
 
 
-def higher(record: Record, records: Sequence[Record]) -> bool:
+def higher(record: Record, found: Sequence[Record]) -> bool:
     """Whether another run of the same problem and start ended at a clearly smaller value."""
     run = run_of(record)
     same = [
         float(r["value"])
-        for r in records
+        for r in found
         if converged(r) and (run_of(r).problem, run_of(r).start) == (run.problem, run.start)
     ]
     if not same or record["value"] is None:
         return False
-    least = min(same)
-    return bool(record["value"] > least + HIGHER * max(abs(least), 1e-12))
+    return bool(record["value"] > min(same) + HIGHER * max(abs(min(same)), 1e-12))
 
 
 def profile(
-    records: Sequence[Record], cost: Cost, solvers: Sequence[str]
+    found: Sequence[Record], cost: Cost, solvers: Sequence[str]
 ) -> dict[str, tuple[list[float], int]]:
     """Dolan and Moré's performance profiles, from first starts.
 
@@ -114,7 +108,7 @@ def profile(
     others did not run, unless it cannot be applied there: that counts as not solved.
     """
     costs: dict[str, dict[str, float]] = {}
-    for record in records:
+    for record in found:
         run = run_of(record)
         if run.solver in solvers and run.start == 0:
             value = cost(record) if converged(record) else math.inf
@@ -132,7 +126,7 @@ def profile(
         for solver, value in row.items():
             if math.isfinite(value):
                 ratios[solver].append(value / least)
-    return {solver: (sorted(found), len(full)) for solver, found in ratios.items()}
+    return {solver: (sorted(mine), len(full)) for solver, mine in ratios.items()}
 
 
 def staircase(ratios: Sequence[float], total: int, end: float) -> tuple[list[float], list[float]]:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import stiefel
-from stiefel.solvers import METHODS
 from stiefel.types import Array
 
 from .meter import Meter
@@ -17,6 +16,8 @@ from .problems import Problem
 Solve = Callable[[Meter, Array], Array]  # ends at the returned point, or by the meter's Stop
 
 OURS = "stiefel"
+METHODS = ("auto", "accelerated", "accelerated-gradient-restart", "gradient-descent", "lbfgs",
+           "cg", "trust-region")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,18 @@ class Solver:
     def ours(self) -> bool:
         return self.library == OURS
 
+    @property
+    def rival(self) -> bool:
+        """Of another library, and able to solve any problem."""
+        return self.general and not self.ours
+
     def missing(self) -> str | None:
         """A sentence if its library is not installed."""
-        needed = {"geoopt": ("geoopt", "torch")}.get(self.library, (self.library,))
-        for package in needed:
+        for package in (self.library, *(["torch"] if self.library == "geoopt" else [])):
             if importlib.util.find_spec(package) is None:
                 return (
-                    f"{self.library} is skipped: {package} is not installed "
-                    "(pip install 'stiefel[bench]')"
+                    f"{self.library} is skipped: {package} is not installed (in a clone of the "
+                    "repository: pip install './experiments[peers]')"
                 )
         return None
 
@@ -61,48 +66,35 @@ class Solver:
         return solve
 
 
-def _ours() -> list[Solver]:
-    patience = {"gradient-descent": 0.1}
-    return [
-        Solver(name, OURS, f"stiefel {name}", "solvers", patience=patience.get(name, 1.0))
-        for name in METHODS
-    ]
-
-
-_PEERS = [
+_ALL = (
+    *(Solver(name, OURS, f"stiefel {name}", "solvers",
+             patience=0.1 if name == "gradient-descent" else 1.0) for name in METHODS),
     Solver("pymanopt-cg-hs", "pymanopt", "pymanopt CG (Hestenes–Stiefel)", "peer_pymanopt"),
     Solver("pymanopt-cg-pr", "pymanopt", "pymanopt CG (Polak–Ribière)", "peer_pymanopt"),
     Solver("pymanopt-trust-regions", "pymanopt", "pymanopt trust regions", "peer_pymanopt"),
-    Solver(
-        "pymanopt-steepest", "pymanopt", "pymanopt steepest descent", "peer_pymanopt", patience=0.1
-    ),
-    Solver(
-        "geoopt-nesterov", "geoopt", "geoopt SGD, Nesterov, step 1/L", "peer_geoopt", oracle=True
-    ),
+    Solver("pymanopt-steepest", "pymanopt", "pymanopt steepest descent", "peer_pymanopt",
+           patience=0.1),
+    Solver("geoopt-nesterov", "geoopt", "geoopt SGD, Nesterov, step 1/L", "peer_geoopt",
+           oracle=True),
     Solver("geoopt-cg", "geoopt", "geoopt line search (CG, Wolfe)", "peer_geoopt", patience=0.3),
     Solver("cdopt-lbfgs", "cdopt", "cdopt + L-BFGS-B", "peer_cdopt", stacks=False),
     Solver("cdopt-cg", "cdopt", "cdopt + CG", "peer_cdopt", stacks=False, patience=0.5),
     Solver("scipy-lbfgs", "scipy", "SciPy L-BFGS-B, polar map", "peer_scipy"),
     Solver("lobpcg", "scipy", "SciPy LOBPCG", "peer_eigen", general=False),
     Solver("arpack", "scipy", "SciPy ARPACK", "peer_eigen", general=False),
-]
-
-ALL = {solver.name: solver for solver in [*_ours(), *_PEERS]}
+)  # fmt: skip
+ALL = {solver.name: solver for solver in _ALL}
 
 
 def _run_ours(method: str) -> Solve:
     """Our own stopping rule decides; the norm at the returned point is measured afterwards."""
 
     def solve(meter: Meter, X0: Array) -> Array:
+        problem = meter.problem
         result = stiefel.minimize(
-            meter,
-            X0,
-            manifold=meter.problem.manifold,
-            method=method,
-            hessp=meter.hessp,
-            rtol=meter.problem.rtol,
-            maxiter=10**9,
-        )
+            meter, X0, manifold=problem.manifold, method=method, hessp=meter.hessp,
+            rtol=problem.rtol, maxiter=10**9,
+        )  # fmt: skip
         meter.iterations, meter.message = int(result.nit), result.message
         return result.x
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -62,41 +63,31 @@ class Meter:
         self._geometry = problem.manifold.bind(X0)
         self._norm0 = self.norm(X0)
         self._held: list[_Held] = []
-        self._excluded, self._start = 0.0, time.process_time()
+        self._inside, self._start = 0.0, time.process_time()
 
     # -- what solvers call -------------------------------------------------------------------
 
     def value(self, X: Array) -> float:
         """f(X)."""
-        began = self._enter()
-        held = self._at(X)
-        worked = 0.0
-        if held.f is None:
-            self.values += 1
-            t = time.process_time()
-            held.f = float(self.problem.objective.value(X))
-            worked = time.process_time() - t
-        self._leave(began, worked)
-        return held.f
+        with self._timed():
+            held = self._at(X)
+            if held.f is None:
+                self.values += 1
+                held.f = float(self._work(self.problem.objective.value, X))
+            return held.f
 
     def value_and_gradient(self, X: Array) -> tuple[float, Array]:
         """f(X) and its Euclidean gradient, an array of the caller's own."""
-        began = self._enter()
-        held = self._at(X)
-        worked = 0.0
-        if held.G is None:
-            self.values += held.f is None
-            self.gradients += 1
-            t = time.process_time()
-            held.f, held.G = self.problem.objective.value_and_gradient(X)
-            worked = time.process_time() - t
-        reached = self.stops and self._reached(held)
-        G = held.G.copy()
-        self._leave(began, worked)
-        if reached:
-            raise Reached
-        assert held.f is not None
-        return held.f, G
+        with self._timed():
+            held = self._at(X)
+            if held.G is None:
+                self.values += held.f is None
+                self.gradients += 1
+                held.f, held.G = self._work(self.problem.objective.value_and_gradient, X)
+            if self.stops and self._reached(held):
+                raise Reached
+            assert held.f is not None
+            return held.f, held.G.copy()
 
     __call__ = value_and_gradient
 
@@ -105,28 +96,18 @@ class Meter:
 
     def hessp(self, X: Array, V: Array) -> Array:
         """The Euclidean Hessian at X times V."""
-        began = self._enter()
-        self.hessian_products += 1
-        t = time.process_time()
-        HV = self.problem.objective.hessp(X, V)
-        self._leave(began, time.process_time() - t)
-        return HV
+        return self.product(lambda: self.problem.objective.hessp(X, V), 1.0)
 
     def product(self, multiply: Callable[[], Array], weight: float) -> Array:
-        """A product of an eigensolver, `weight` times as wide as a point."""
-        began = self._enter()
-        self.hessian_products += weight
-        t = time.process_time()
-        result = multiply()
-        self._leave(began, time.process_time() - t)
-        return result
+        """A product with a Hessian, or of an eigensolver, `weight` times as wide as a point."""
+        with self._timed():
+            self.hessian_products += weight
+            return self._work(multiply)
 
     def untimed(self, work: Callable[[], Any]) -> Any:
         """Do something that neither counts nor takes time."""
-        began = time.process_time()
-        result = work()
-        self._leave(began, 0.0)
-        return result
+        with self._timed():
+            return work()
 
     # -- measuring ---------------------------------------------------------------------------
 
@@ -146,7 +127,7 @@ class Meter:
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds since the start without the meter's own."""
-        return time.process_time() - self._start - self._excluded
+        return time.process_time() - self._start - self._inside + self.function_seconds
 
     def _reached(self, held: _Held) -> bool:
         X = held.X
@@ -164,15 +145,22 @@ class Meter:
 
     # -- clock and memory --------------------------------------------------------------------
 
-    def _enter(self) -> float:
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
         began = time.process_time()
-        if began - self._start - self._excluded > self.limit:
+        if began - self._start - self._inside + self.function_seconds > self.limit:
             raise OutOfTime
-        return began
+        try:
+            yield
+        finally:
+            self._inside += time.process_time() - began
 
-    def _leave(self, began: float, worked: float) -> None:
-        self.function_seconds += worked
-        self._excluded += time.process_time() - began - worked
+    def _work(self, function: Callable[..., Any], *arguments: Array) -> Any:
+        """What is on the clock."""
+        began = time.process_time()
+        result = function(*arguments)
+        self.function_seconds += time.process_time() - began
+        return result
 
     def _at(self, X: Array) -> _Held:
         for held in self._held:

@@ -1,0 +1,78 @@
+"""How many rooms one iteration enters: files, changes of file, depth; counted, not timed."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import stiefel
+
+SOURCE = Path(stiefel.__file__).parent
+A = np.arange(1.0, 31.0)[:, None]
+WEIGHTS = np.arange(1.0, 4.0)
+
+
+def brockett(X):
+    AX = A * X * WEIGHTS
+    return float(np.vdot(X, AX)), 2.0 * AX
+
+
+class Rooms:
+    """What happens between two calls of the callback, as `sys.setprofile` sees it."""
+
+    def __init__(self, iteration):
+        self.iteration, self.calls, self.depth, self.deepest = iteration, 0, 0, 0
+        self.files, self.changes, self.last = Counter(), 0, None
+
+    def callback(self, snapshot):
+        if snapshot.nit == self.iteration:
+            sys.setprofile(self)
+        elif snapshot.nit == self.iteration + 1:
+            sys.setprofile(None)
+            return True
+        return False
+
+    def __call__(self, frame, event, argument):
+        if event not in ("call", "return"):
+            return
+        name = frame.f_code.co_filename
+        if Path(name).is_relative_to(SOURCE):
+            self.depth += 1 if event == "call" else -1
+            self.deepest = max(self.deepest, self.depth)
+            if event == "call":
+                self.calls += 1
+                self.files[str(Path(name).relative_to(SOURCE))] += 1
+            if name != self.last:
+                self.changes, self.last = self.changes + 1, name
+
+
+def rooms(method, iteration=12):
+    found = Rooms(iteration)
+    X0 = stiefel.random_point(30, 3, seed=0)
+    stiefel.minimize(brockett, X0, method=method, rtol=1e-12, callback=found.callback)
+    assert found.calls
+    return found
+
+
+def test_an_iteration_of_auto_enters_few_rooms():
+    found = rooms("auto")
+    assert len(found.files) <= 14, found.files
+    assert found.changes <= 90
+    assert found.deepest <= 10
+
+
+def test_an_iteration_of_the_paper_enters_few_rooms():
+    found = rooms("accelerated")
+    assert len(found.files) <= 14, found.files
+    assert found.changes <= 90
+    assert found.deepest <= 10
+
+
+if __name__ == "__main__":
+    for name in ("auto", "accelerated", "lbfgs", "cg"):
+        r = rooms(name)
+        print(f"{name:12} {r.calls} calls, {len(r.files)} files, {r.changes} changes, {r.deepest} deep")
+        print("    ", dict(r.files))
