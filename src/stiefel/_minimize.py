@@ -38,6 +38,9 @@ def minimize(
     resume: bool = False,
     comm: Any = None,
     value: str = "local",
+    args: Any = None,
+    tol: float | None = None,
+    disp: bool | None = None,
     **unknown: Any,
 ) -> Result:
     """Minimise a function of matrices with orthonormal columns.
@@ -60,7 +63,8 @@ def minimize(
         A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
         "gradient-descent", "lbfgs", "cg", "trust-region".
     options
-        Parameters of the named method, as a dict.
+        Parameters of the named method, as a dict.  SciPy's "maxiter", "gtol", "ftol", "maxfun" and
+        "disp" may stand there too.
     hessp
         ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
         objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
@@ -95,6 +99,9 @@ def minimize(
     value
         With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
         the total on every rank.
+    args, tol, disp
+        As in SciPy: further arguments of ``fun``, ``jac`` and ``hessp``; a tolerance, which is
+        ``gtol`` (with ``rtol=0`` unless given); and another name of ``progress``.
 
     Returns
     -------

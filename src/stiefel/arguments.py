@@ -11,7 +11,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from stiefel.backends.arrays import describe
@@ -34,6 +34,7 @@ from stiefel.runs.stopping import (
 from stiefel.types import Array
 
 from .geometry import Product, Stiefel
+from .habits import method_name
 from .solvers import METHODS
 
 Leaves = dict[str, tuple[Any, Any, bool]]  # name ↦ (array, manifold, rows on the ranks)
@@ -118,7 +119,9 @@ def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
 
 
 def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
-    """The solver of a name with its options, or the instance given."""
+    """The solver of a name or class with its options, or the instance given."""
+    if isinstance(method, type) and is_dataclass(method) and hasattr(method, "step"):
+        return _with_options(method(), method.__name__, options)
     if not isinstance(method, str):
         if not (hasattr(method, "init") and hasattr(method, "step")):
             raise TypeError(
@@ -128,16 +131,18 @@ def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
         if options:
             raise TypeError("options go with a method given by name; this one is an instance")
         return method
-    if method not in METHODS:
+    name = method_name(method)
+    if name not in METHODS:
         raise ValueError(suggest("method", method, list(METHODS)))
-    solver = METHODS[method]
+    return _with_options(METHODS[name], repr(method), options)
+
+
+def _with_options(solver: Any, method: str, options: dict[str, Any] | None) -> Any:
+    names = [f.name for f in fields(solver)]
     for name in options or {}:
-        names = [f.name for f in fields(solver)]
         if name not in names:
-            raise ValueError(suggest(f"option of method {method!r}", name, names))
-    if not options:
-        return solver
-    return type(solver)(**{f.name: getattr(solver, f.name) for f in fields(solver)} | options)
+            raise ValueError(suggest(f"option of method {method}", name, names))
+    return replace(solver, **options) if options else solver
 
 
 def rule_of(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from stiefel.backends.arrays import describe, own_copy
 from stiefel.backends.ranks import Alone, Ranks
@@ -39,6 +39,7 @@ from .arguments import (
     solver_of,
     suggest,
 )
+from .habits import translate
 
 
 @dataclass
@@ -68,7 +69,16 @@ class Task:
     resume: bool
     comm: Any
     value: str
+    args: Any
+    tol: float | None
+    disp: bool | None
     unknown: dict[str, Any]
+
+    # What `minimize` has where nothing is given, for the arguments that SciPy has elsewhere too.
+    defaults: ClassVar[dict[str, Any]] = {
+        "rtol": None, "gtol": 0.0, "ftol": 0.0, "maxiter": 100_000, "maxfun": None,
+        "maxtime": None, "progress": False,
+    }  # fmt: skip
 
     def run(self) -> Result:
         """Read, place, prepare, solve."""
@@ -97,6 +107,7 @@ class Task:
         self.solver: Solver
         self.leaves: Leaves
         with self.ranks.together():
+            translate(self)
             if self.unknown:
                 names = [name for name in self.__dataclass_fields__ if name != "unknown"]
                 raise TypeError(suggest("option", next(iter(self.unknown)), names))
@@ -108,7 +119,8 @@ class Task:
 
     def _common(self) -> dict[str, Any]:
         """The arguments on which all ranks must agree."""
-        apart = ("fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown")
+        apart = ("fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown",
+            "args", "disp")  # fmt: skip
         names = [name for name in self.__dataclass_fields__ if name not in apart]
         place = None if self.checkpoint is None else str(self.checkpoint)
         return {name: getattr(self, name) for name in names} | {"checkpoint": place}

@@ -80,6 +80,11 @@ class LBFGS:
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
+        if not isinstance(self.metric, LearnedMetric | None):
+            raise TypeError(
+                f"LBFGS.metric is {self.metric!r}; expected None for the canonical metric, or "
+                "stiefel.solvers.LearnedMetric()"
+            )
         check_positive(self, "initial_length")
         check_positive(self, "longest")
         check_positive(self, "caution")
