@@ -26,28 +26,28 @@ def same(a, b):
 
 
 PAIRS = {
-    "args": (dict(args=(A, W)), dict()),
-    "tol": (dict(tol=1e-3), dict(gtol=1e-3, rtol=0.0)),
-    "gtol among the options": (dict(options={"gtol": 1e-3}), dict(gtol=1e-3, rtol=0.0)),
-    "gtol and rtol": (dict(rtol=1e-2, options={"gtol": 1e-9}), dict(gtol=1e-9, rtol=1e-2)),
-    "ftol": (dict(options={"ftol": 1e-3}), dict(ftol=1e-3)),
-    "maxiter": (dict(options={"maxiter": 4}), dict(maxiter=4)),
-    "maxfun": (dict(options={"maxfun": 9}), dict(maxfun=9)),
-    "maxfev": (dict(options={"maxfev": 9}), dict(maxfun=9)),
+    "args": ({"args": (A, W)}, {}),
+    "tol": ({"tol": 1e-3}, {"gtol": 1e-3, "rtol": 0.0}),
+    "gtol among the options": ({"options": {"gtol": 1e-3}}, {"gtol": 1e-3, "rtol": 0.0}),
+    "gtol and rtol": ({"rtol": 1e-2, "options": {"gtol": 1e-9}}, {"gtol": 1e-9, "rtol": 1e-2}),
+    "ftol": ({"options": {"ftol": 1e-3}}, {"ftol": 1e-3}),
+    "maxiter": ({"options": {"maxiter": 4}}, {"maxiter": 4}),
+    "maxfun": ({"options": {"maxfun": 9}}, {"maxfun": 9}),
+    "maxfev": ({"options": {"maxfev": 9}}, {"maxfun": 9}),
     "the solver's own besides": (
-        dict(method="lbfgs", options={"maxcor": 3, "maxiter": 9}),
-        dict(method="lbfgs", options={"memory": 3}, maxiter=9),
+        {"method": "lbfgs", "options": {"maxcor": 3, "maxiter": 9}},
+        {"method": "lbfgs", "options": {"memory": 3}, "maxiter": 9},
     ),
-    "L-BFGS-B": (dict(method="L-BFGS-B"), dict(method="lbfgs")),
-    "BFGS": (dict(method="BFGS"), dict(method="lbfgs")),
-    "CG": (dict(method="CG"), dict(method="cg")),
-    "trust-ncg": (dict(method="trust-ncg"), dict(method="trust-region")),
-    "Newton-CG": (dict(method="Newton-CG"), dict(method="trust-region")),
-    "capitals": (dict(method="Accelerated"), dict(method="accelerated")),
-    "a class": (dict(method=stiefel.LBFGS), dict(method=stiefel.LBFGS())),
+    "L-BFGS-B": ({"method": "L-BFGS-B"}, {"method": "lbfgs"}),
+    "BFGS": ({"method": "BFGS"}, {"method": "lbfgs"}),
+    "CG": ({"method": "CG"}, {"method": "cg"}),
+    "trust-ncg": ({"method": "trust-ncg"}, {"method": "trust-region"}),
+    "Newton-CG": ({"method": "Newton-CG"}, {"method": "trust-region"}),
+    "capitals": ({"method": "Accelerated"}, {"method": "accelerated"}),
+    "a class": ({"method": stiefel.LBFGS}, {"method": stiefel.LBFGS()}),
     "a class with options": (
-        dict(method=stiefel.LBFGS, options={"memory": 3}),
-        dict(method=stiefel.LBFGS(memory=3)),
+        {"method": stiefel.LBFGS, "options": {"memory": 3}},
+        {"method": stiefel.LBFGS(memory=3)},
     ),
 }
 
@@ -63,7 +63,7 @@ def test_args_reach_every_function():
     value = lambda X, A, W: float(np.sum(X * (A @ X) * W))
     jac = lambda X, A, W: 2 * A @ X * W
     hessp = lambda X, V, A, W: 2 * A @ V * W
-    given = dict(jac=jac, hessp=hessp, method="trust-region")
+    given = {"jac": jac, "hessp": hessp, "method": "trust-region"}
     result = minimize(value, X0, args=(A, W), **given)
     assert result.success and result.nhev > 0
     single = minimize(lambda X, A: fun(X), X0, args=A)  # SciPy takes a single argument bare
@@ -98,7 +98,13 @@ def test_the_same_call_as_in_scipy():
     """min tr(XᵀAXW) over unit vectors, by both: the constraint is ours, the call is the same."""
     free = lambda x, A: (x @ A @ x / (x @ x), 2 * (A @ x - (x @ A @ x) / (x @ x) * x) / (x @ x))
     x0 = stiefel.random_point(12, 1, seed=0)[:, 0]
-    call = dict(args=(A,), jac=True, method="L-BFGS-B", tol=1e-8, options={"maxiter": 500})
+    call = {
+        "args": (A,),
+        "jac": True,
+        "method": "L-BFGS-B",
+        "tol": 1e-8,
+        "options": {"maxiter": 500},
+    }
     theirs = scipy.optimize.minimize(free, x0, **call)
     ours = minimize(free, x0, manifold=stiefel.Sphere(), **call)
     assert ours.success and ours.fun == pytest.approx(theirs.fun, abs=1e-8)
@@ -114,7 +120,7 @@ def test_the_result_is_scipy_s():
     assert result.status != "MAX_TIME" and result.status != 1
     assert len({result.status, "CONVERGED"}) == 1
     with pytest.raises(AttributeError, match="gradient_norm"):
-        result.gradientnorm
+        result.gradientnorm  # noqa: B018
 
 
 def test_a_result_travels():
@@ -132,9 +138,9 @@ def test_a_result_shows_itself(tmp_path):
     assert f"{result.nit}" in repr(result) and "array of shape (12, 3)" in repr(result)
     html = result._repr_html_()
     assert "<svg" in html and "polyline" in html and "CONVERGED" in html and "<script" not in html
-    import xml.etree.ElementTree as tree
+    import xml.etree.ElementTree as ET
 
-    tree.fromstring(html)  # well-formed
+    ET.fromstring(html)  # well-formed
     pytest.importorskip("matplotlib").use("Agg")
     figure = result.plot(tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 10_000

@@ -56,7 +56,10 @@ def minimize(
     x0
         The start: an array (n, k), a stack (..., n, k), or a nested dict, list or tuple of them.
     jac
-        None as above; a function ``jac(X) -> G``; or True if ``fun`` returns the pair.
+        None as above; a function ``jac(X) -> G``; or True if ``fun`` returns the pair.  For
+        functions that return their value only: "jax" or "torch" if ``fun`` is written with that
+        library, while points stay NumPy arrays; or "2-point", "3-point", "cs" for differences of
+        values, each of which is counted in ``nfev``.
     manifold
         `Stiefel()` by default; an instance, or a structure of instances like x0.
     method

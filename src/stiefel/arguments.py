@@ -17,6 +17,7 @@ from typing import Any
 from stiefel.backends.arrays import describe
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
+from stiefel.function.differences import RULES
 from stiefel.function.on_ranks import RankObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry.checks import check_array
@@ -100,6 +101,11 @@ def objective_of(
     """The user's function, counted; on several ranks its values are shares or totals."""
     if not isinstance(ranks, Ranks):
         return CountedObjective(fun, jac, tree, X, limit, hessp)
+    if jac in RULES:
+        raise TypeError(
+            f"jac={jac!r} does not go with comm=: entries of X are moved on one rank at a time; "
+            "pass the gradient"
+        )
     copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
     shares: dict[str, Any] = {"ranks": ranks, "value": value, "replicated": copies}
     return RankObjective(fun, jac, tree, X, limit, hessp, **shares)

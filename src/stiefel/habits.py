@@ -84,7 +84,9 @@ def _set(task: Any, name: str, value: Any, where: str) -> None:
     """Only a value that was not given twice; gtol by itself is the whole test, as in SciPy."""
     default = task.defaults[name]
     if getattr(task, name) not in (default, value):
-        raise ValueError(f"{name} is given twice: {getattr(task, name)!r}, and {value!r} by {where}")
+        raise ValueError(
+            f"{name} is given twice: {getattr(task, name)!r}, and {value!r} by {where}"
+        )
     if name == "gtol" and task.rtol is None:
         task.rtol = 0.0
     if name == "progress":

@@ -72,7 +72,7 @@ def _svg(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> str:
         'aria-label="gradient norm against evaluations" '
         'style="background:white;color:black;font:11px sans-serif">'
         f'<polyline points="{points}" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
-        f'<text x="60" y="14">gradient norm {10**b[0]:.1e} → {10 ** b[-1]:.1e}</text>'
+        f'<text x="60" y="14">gradient norm {10 ** b[0]:.1e} → {10 ** b[-1]:.1e}</text>'
         f'<text x="0" y="{HEIGHT + 15}">{left:.0f}</text>'
         f'<text x="{WIDTH + 8}" y="{HEIGHT + 15}" text-anchor="end">{right:.0f} evaluations</text>'
         "</svg>"
