@@ -10,7 +10,17 @@ from stiefel.runs.stopping import MaxIterations, MaxSeconds, RelativeGradient
 
 from ._minimize import minimize
 from .check import check_gradient
-from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
+from .geometry import (
+    ComplexCircle,
+    Euclidean,
+    Grassmann,
+    Oblique,
+    Orthogonal,
+    SpecialOrthogonal,
+    Sphere,
+    Stiefel,
+    Unitary,
+)
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -25,12 +35,15 @@ __version__ = "0.1.0"
 __all__ = [
     "LBFGS",
     "AcceleratedGradient",
+    "ComplexCircle",
     "ConjugateGradient",
     "Euclidean",
     "GradientDescent",
     "Grassmann",
     "MaxIterations",
     "MaxSeconds",
+    "Oblique",
+    "Orthogonal",
     "RelativeGradient",
     "Result",
     "SpecialOrthogonal",
@@ -38,6 +51,7 @@ __all__ = [
     "Status",
     "Stiefel",
     "TrustRegion",
+    "Unitary",
     "check_gradient",
     "extrapolate",
     "interpolate",
@@ -45,3 +59,20 @@ __all__ = [
     "nearest",
     "random_point",
 ]
+
+_LAZY = ("jax", "mpi", "objectives", "preconditioners", "torch")  # imported when first asked for
+
+
+def __getattr__(name: str) -> object:
+    import difflib
+    import importlib
+
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    close = difflib.get_close_matches(name, [*__all__, *_LAZY], n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise AttributeError(f"module 'stiefel' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

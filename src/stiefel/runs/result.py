@@ -71,8 +71,11 @@ class Result(dict[str, Any]):
             known = ", ".join(self)
             raise AttributeError(f"the result has no {name!r}; it has {known}") from None
 
-    __setattr__ = dict.__setitem__
-    __delattr__ = dict.__delitem__
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        del self[name]
 
     def __dir__(self) -> list[str]:
         return [*self, *super().__dir__()]
@@ -114,7 +117,7 @@ class Result(dict[str, Any]):
         return draw(self, path)
 
     @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def __class__(self) -> type:  # type: ignore[override,misc]
         """A subclass of SciPy's result too, once somebody can ask for it.
 
         ``isinstance`` asks for this; importing scipy.optimize for one class would take 0.2 s.
