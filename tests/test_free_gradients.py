@@ -206,3 +206,25 @@ def test_large_and_undefined_functions_get_two_numbers_all_the_same():
         return float(X[0, 0]), 0 * X
 
     assert "random direction" in str(stiefel.check_gradient(only_on_the_manifold, X0))
+
+
+# -- leaves that are not named are free -------------------------------------------------------
+
+
+def test_a_missing_leaf_is_free():
+    start = {"X": X0, "b": {"c": np.ones(3), "d": np.ones(2)}}
+    fun = lambda p: (
+        pair(p["X"])[0] + sum(np.sum((v - 2) ** 2) for v in p["b"].values()),
+        {"X": pair(p["X"])[1], "b": {k: 2 * (v - 2) for k, v in p["b"].items()}},
+    )
+    result = minimize(fun, start, manifold={"X": Stiefel()})
+    assert result.success and np.allclose(result.x["b"]["c"], 2, atol=1e-4)
+    same = minimize(fun, start, manifold={"X": Stiefel(), "b": Euclidean()})  # a whole branch
+    assert same.nfev == result.nfev
+    with pytest.raises(TypeError, match=r"keys.*'X', 'b'"):
+        minimize(fun, start, manifold={"X": Stiefel(), "bb": Euclidean()})
+
+
+def test_a_free_vector_is_told_where_it_lives():
+    with pytest.raises(ValueError, match=r"X0\['b'\].*free parameter.*Euclidean\(\)"):
+        minimize(pair, {"X": X0, "b": np.ones(3)})

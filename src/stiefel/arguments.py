@@ -34,7 +34,7 @@ from stiefel.runs.stopping import (
 )
 from stiefel.types import Array
 
-from .geometry import Product, Stiefel
+from .geometry import Euclidean, Product, Stiefel
 from .habits import method_name
 from .solvers import METHODS
 
@@ -56,7 +56,7 @@ def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
     if not leaves:
         raise ValueError("x0 has no arrays")
     if isinstance(manifold, (dict, list, tuple)):
-        factors = tree.flatten(manifold, "manifold")
+        factors = tree.flatten(_completed(x0, manifold), "manifold")
     else:
         factors = (manifold,) * len(leaves)
     result = {}
@@ -69,6 +69,22 @@ def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
         check_array(leaf, f"X0{path}", may_be_empty=True)
         result[f"X0{path}"] = leaf, factor, distributed
     return result
+
+
+def _completed(x0: Any, manifold: Any) -> Any:
+    """A manifold for every leaf: one for a branch is that of its leaves, none means Euclidean."""
+    if manifold is None and not isinstance(x0, (dict, list, tuple)):
+        return Euclidean()
+    if isinstance(x0, dict) and not isinstance(manifold, (list, tuple)):
+        given = manifold if isinstance(manifold, dict) else dict.fromkeys(x0, manifold)
+        filled = {key: _completed(part, given.get(key)) for key, part in x0.items()}
+        return given | filled  # names that x0 does not have are told to the user elsewhere
+    if isinstance(x0, (list, tuple)) and not isinstance(manifold, dict):
+        branch = isinstance(manifold, (list, tuple))
+        if branch and len(manifold) != len(x0):
+            return manifold
+        return [_completed(part, manifold[i] if branch else manifold) for i, part in enumerate(x0)]
+    return manifold
 
 
 def bind(tree: Tree, leaves: Leaves, ranks: Alone | Ranks) -> tuple[Any, Any]:

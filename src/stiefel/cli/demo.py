@@ -240,11 +240,12 @@ def draw(runs: list[Run], path: Path) -> None:
     for run in runs:
         x, y = run.curve
         every = max(1, len(x) // 2000)
-        axis.loglog(x[::every], y[::every], label=run.method, linewidth=1.2)
+        lowest = np.minimum.accumulate(y)
+        axis.loglog(x[::every], lowest[::every], label=run.method, linewidth=1.5)
     axis.axhline(RTOL, color="grey", linewidth=0.8, linestyle=":")
     axis.set_xlim(left=10)
     axis.set_xlabel("evaluations of the function")
-    axis.set_ylabel("gradient norm, relative to the start")
+    axis.set_ylabel("lowest gradient norm so far, relative")
     axis.set_title(f"Brockett's function, n = {N}, k = {K}")
     axis.legend(frameon=False, loc="lower left")
     axis.grid(alpha=0.25)
