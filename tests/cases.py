@@ -64,14 +64,12 @@ def to_numpy(x):
 
 
 def _torch():
-    import torch
-
+    torch = pytest.importorskip("torch")
     return lambda values: torch.from_numpy(np.array(values))
 
 
 def _jax():
-    import jax
-
+    jax = pytest.importorskip("jax")
     jax.config.update("jax_enable_x64", True)
     return jax.numpy.asarray
 

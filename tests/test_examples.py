@@ -10,13 +10,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{p}.md" for p in ("guide", "libraries", "reach"))]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{p}.md" for p in ("guide", "recipes", "libraries", "reach"))]
 PAGES += [p for p in sorted((ROOT / "docs" / "applications").glob("*.md")) if p.stem != "index"]
 
 
 def run(script, folder):
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    needed = re.findall(
+        r"^\s*(?:import|from) (torch|jax|pyscf|mpi4py|sklearn|networkx)\b",
+        script.read_text(encoding="utf-8"),
+        re.M,
+    )
+    for library in needed:
+        pytest.importorskip(library)
     done = subprocess.run(
         [sys.executable, str(script)], cwd=folder, env=environment, capture_output=True, text=True
     )
