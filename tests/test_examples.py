@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{p}.md" for p in ("guide", "recipes", "libraries", "reach"))]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{p}.md" for p in ("guide", "recipes", "libraries", "reach")),
+]
 PAGES += [p for p in sorted((ROOT / "docs" / "applications").glob("*.md")) if p.stem != "index"]
 
 

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
+from stiefel.runs.driver import Solver
 from stiefel.runs.ledger import Snapshot
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
+from stiefel.types import Manifold, Point
 
 from .task import Task
 
+Rules = Literal["2-point", "3-point", "cs", "jax", "torch"]
+
+
+class Differentiable(Protocol):
+    """An objective as an object; ``value(X)`` and ``hessp(X, V)`` beside it are used too."""
+
+    def value_and_gradient(self, X: Any, /) -> tuple[Any, ...]: ...
+
 
 def minimize(
-    fun: Any,
-    x0: Any,
+    fun: Callable[..., Any] | Differentiable,
+    x0: Point,
     *,
-    jac: Any = None,
-    manifold: Any = None,
-    method: Any = "auto",
+    jac: Callable[..., Any] | bool | Rules | None = None,
+    manifold: Manifold | Mapping[Any, Any] | Sequence[Any] | None = None,
+    method: str | Solver | type[Solver] = "auto",
     options: dict[str, Any] | None = None,
     hessp: Callable[[Any, Any], Any] | None = None,
     precond: Callable[..., Any] | None = None,
@@ -47,69 +57,88 @@ def minimize(
 
     Parameters
     ----------
-    fun
+    fun : callable or object
         ``fun(X) -> (value, gradient)``, with the Euclidean gradient G of
         f(X+H) = f(X) + Re⟨G, H⟩ + o(‖H‖).  For PyTorch and JAX points ``fun`` returns the value
         and the gradient comes from autodiff.  Or an object with ``value(X)`` and
         ``value_and_gradient(X)``, so that line-search trials do not pay for gradients.  A third
         returned item, ``aux``, is handed to ``precond``.
-    x0
+    x0 : array or structure of arrays
         The start: an array (n, k), a stack (..., n, k), or a nested dict, list or tuple of them.
-    jac
+    jac : callable, bool, str or None, optional
         None as above; a function ``jac(X) -> G``; or True if ``fun`` returns the pair.  For
         functions that return their value only: "jax" or "torch" if ``fun`` is written with that
         library, while points stay NumPy arrays; or "2-point", "3-point", "cs" for differences of
         values, each of which is counted in ``nfev``.
-    manifold
+    manifold : manifold or structure of manifolds, optional
         `Stiefel()` by default; an instance, or a structure of instances like x0.
-    method
+    method : str, solver or class of solvers, optional
         A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
         "gradient-descent", "lbfgs", "cg", "trust-region".
-    options
+    options : dict, optional
         Parameters of the named method, as a dict.  SciPy's "maxiter", "gtol", "ftol", "maxfun" and
         "disp" may stand there too.
-    hessp
+    hessp : callable, optional
         ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
         objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
-    precond
+    precond : callable, optional
         ``precond(X, G[, aux])``, an approximate inverse Hessian times the projected gradient G;
         any array of the shape of X.  `stiefel.preconditioners` has two, and says what is what.
-    rtol, gtol
+    rtol, gtol : float, optional
         Converged when ‖∇f‖_g* ≤ max(gtol, rtol·‖∇f(x0)‖_g*).  rtol is 1e-6 unless given (1e-4
         in single precision).
-    ftol
+    ftol : float, optional
         Converged also when f fell by less than ftol·max(|f|, 1) over ten iterations.
-    maxiter, maxfun, maxtime
+    maxiter, maxfun, maxtime : int or float, optional
         Limits on iterations, calls of ``fun`` and seconds.
-    stop
+    stop : Rule, optional
         A further stopping rule, such as ``RelativeGradient(1e-8) | MaxSeconds(60)``.
-    fnoise
+    fnoise : float, optional
         The absolute error of f's values, where it is more than rounding.
-    callback
+    callback : callable, optional
         ``callback(snapshot)`` after every iteration; returning True stops the run.
-    progress
+    progress : bool, optional
         Show a progress line on standard error.
-    checkpoint
+    checkpoint : path-like, optional
         The path of a file to which the run is saved every ``checkpoint_interval`` seconds, and
         when it ends in whatever way; with ``comm``, beside one more file per rank.
         A file that cannot be written gives a warning.
-    resume
+    checkpoint_interval : float, optional
+        Seconds between savings.
+    resume : bool, optional
         Go on from ``checkpoint``, bit for bit as if nothing had happened, or start if the file
         does not exist.  A file that is damaged or of another run is refused.  Limits count from
         the first start.
-    comm
+    comm : mpi4py communicator, optional
         An mpi4py communicator: x0, gradients and the returned x are this rank's rows.
-    value
+    value : {"local", "global"}, optional
         With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
         the total on every rank.
-    args, tol, disp
+    args, tol, disp : tuple, float, bool, optional
         As in SciPy: further arguments of ``fun``, ``jac`` and ``hessp``; a tolerance, which is
         ``gtol`` (with ``rtol=0`` unless given); and another name of ``progress``.
+
+    **unknown : object
+        Anything else is refused, with the nearest name.
 
     Returns
     -------
     Result
-        ``success`` is True only if the returned point itself meets the tolerance.
+        Whose ``success`` is True only if the returned point itself meets the tolerance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong; the message says what was given, expected, and what to do.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> A = np.diag(np.arange(1.0, 11.0))
+    >>> X0 = stiefel.random_point(10, 2, seed=0)
+    >>> result = stiefel.minimize(lambda X: (np.sum(X * (A @ X)), 2 * A @ X), X0)
+    >>> result.success, round(result.fun, 6)
+    (True, 3.0)
     """
     return Task(**locals()).run()
 

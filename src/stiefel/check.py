@@ -84,7 +84,7 @@ def check_gradient(
     >>> bool(stiefel.check_gradient(lambda X: (np.sum(X * (A @ X)), 2 * A @ X), X))
     True
     >>> check = stiefel.check_gradient(lambda X: (np.sum(X * (A @ X)), A @ X), X)
-    >>> check.correct, check.explanation[:48]
+    >>> check.correct, check.explanation[:47]
     (False, 'It is half of what it should be: multiply by 2.')
     """
     tree = Tree(X)

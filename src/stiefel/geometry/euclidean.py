@@ -165,6 +165,11 @@ class FlatMetric:
 class Euclidean(FlatMetric):
     """Arrays of any shape without a constraint: free parameters beside orthonormal ones.
 
+    Parameters
+    ----------
+    kernels : Kernels, optional
+        Set by `bind`; not for users.
+
     Examples
     --------
     >>> import numpy as np, stiefel

@@ -134,6 +134,11 @@ class Oblique(_UnitVectors):
 
     Correlation matrices VᵀV of low rank, max-cut by Burer and Monteiro, dictionaries.
 
+    Parameters
+    ----------
+    kernels : Kernels, optional
+        Set by `bind`; not for users.
+
     Examples
     --------
     >>> import numpy as np, stiefel
@@ -165,6 +170,11 @@ class ComplexCircle(_UnitVectors):
     """Complex arrays of any shape whose entries have modulus one.
 
     Phases: beamforming and radar codes of constant modulus, phase retrieval, synchronisation.
+
+    Parameters
+    ----------
+    kernels : Kernels, optional
+        Set by `bind`; not for users.
 
     Examples
     --------

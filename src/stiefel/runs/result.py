@@ -116,7 +116,7 @@ class Result(dict[str, Any]):
         """
         return draw(self, path)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:  # type: ignore[override,misc]
         """A subclass of SciPy's result too, once somebody can ask for it.
 
