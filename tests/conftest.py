@@ -1,6 +1,6 @@
 """Which tests run by default: every test, but of a long list of parameters only some.
 
-``pytest`` takes about three minutes on two cores; ``pytest -m "slow or not slow"`` takes everything.
+``pytest`` takes minutes, ``pytest -m "slow or not slow"`` takes everything.
 """
 
 from collections import defaultdict

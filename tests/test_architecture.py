@@ -84,6 +84,8 @@ def layer(module):
     parts = module.split(".")
     if len(parts) == 1:
         return "minimize"  # the front door
+    if parts[1] == "__main__":
+        return "cli"
     return parts[1] if parts[1] in LAYERS else "minimize"
 
 

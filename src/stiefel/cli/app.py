@@ -15,7 +15,8 @@ try:
     import typer
 except ModuleNotFoundError as error:
     raise MissingExtra(
-        f"the command line needs {error.name}, which is not installed: pip install 'stiefel[cli]'"
+        f"the command line needs {error.name}, which is not installed: "
+        "pip install typer rich matplotlib"
     ) from None
 
 from .output import refuse

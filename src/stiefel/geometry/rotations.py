@@ -25,11 +25,11 @@ class SpecialOrthogonal(Stiefel):
     Parameters
     ----------
     B : array, sparse matrix or LinearOperator, optional
-        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is factorised
-        once and must not be changed afterwards.
+        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is
+        factorised once and must not be changed afterwards.
     solve : callable, optional
-        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients when
-        it is an operator.
+        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients
+        when it is an operator.
     kernels : Kernels, optional
         Set by `bind`; not for users.
 
@@ -76,11 +76,11 @@ class Orthogonal(Stiefel):
     Parameters
     ----------
     B : array, sparse matrix or LinearOperator, optional
-        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is factorised
-        once and must not be changed afterwards.
+        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is
+        factorised once and must not be changed afterwards.
     solve : callable, optional
-        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients when
-        it is an operator.
+        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients
+        when it is an operator.
     kernels : Kernels, optional
         Set by `bind`; not for users.
 
@@ -141,11 +141,11 @@ class Unitary(Orthogonal):
     Parameters
     ----------
     B : array, sparse matrix or LinearOperator, optional
-        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is factorised
-        once and must not be changed afterwards.
+        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is
+        factorised once and must not be changed afterwards.
     solve : callable, optional
-        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients when
-        it is an operator.
+        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients
+        when it is an operator.
     kernels : Kernels, optional
         Set by `bind`; not for users.
 

@@ -63,8 +63,8 @@ class AcceleratedGradient:
     least_decrease : float
         The decrease c_R that a step must bring to keep the momentum.
     search : {"two-sided", "backtracking", "fixed"}
-        "backtracking" never lets the step grow, as the theorems of Section 3 assume; "fixed" always
-        uses initial_step, as 1/L in Theorem 3.1.
+        "backtracking" never lets the step grow, as the theorems of Section 3 assume; "fixed"
+        always uses initial_step, as 1/L in Theorem 3.1.
     momentum : Momentum
         The sequence k ↦ α_k; see `stiefel.solvers.momentum`.
 
