@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import stiefel
 import thread_programs
 from stiefel.objectives import Brockett
-from stiefel.runs import archive
+from stiefel.runs import archive, files
 from stiefel.runs.checkpoint import CheckpointError
 from stiefel.solvers import METHODS
 
@@ -164,6 +164,58 @@ def program(text: str, *arguments: int) -> Any:
     return json.loads(ended.stdout)
 
 
+def shared_paths(seed: int, tally: Tally, count: int = 8) -> None:
+    """Processes that all save to one path: one owns it, the others are refused, nothing is torn."""
+    f, x0 = Brockett.table(30, 3), stiefel.random_point(30, 3, seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path, children = Path(folder) / "run.npz", []
+        for _ in range(count):
+            child = os.fork()
+            if child == 0:
+                code = 3
+                try:
+                    stiefel.minimize(f, x0, rtol=1e-12, maxiter=200, resume=True,
+                                     checkpoint=path, checkpoint_interval=0)  # fmt: skip
+                    code = 0
+                except files.Occupied:
+                    code = 1
+                finally:
+                    os._exit(code)
+            children.append(child)
+        ended: list[int] = []
+        while len(ended) < count:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child:
+                ended.append(os.waitstatus_to_exitcode(status))
+            elif path.exists():
+                archive.read(path)  # whole at every moment
+                tally["reads of a shared path"] += 1
+        require(set(ended) <= {0, 1} and 0 in ended, f"shared path, seed {seed}: {ended}")
+        tally["runs that owned a shared path"] += ended.count(0)
+        tally["runs refused on a shared path"] += ended.count(1)
+
+
+def starting_points(seed: int, tally: Tally, count: int = 20) -> None:
+    """Saddles of random weighted traces: every one is recognised and left for the minimum."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        n, k = int(rng.integers(3, 9)), int(rng.integers(1, 3))
+        U = np.linalg.qr(rng.standard_normal((n, n)))[0]
+        # Not closer than what the check calls zero: 1e-5 of the largest curvature.
+        a, d = np.cumsum(rng.uniform(0.1, 2, n)), np.cumsum(rng.uniform(0.1, 2, k))[::-1]
+        A = (U * a) @ U.T
+
+        def fun(X: Any, A: Any = A, d: Any = d) -> Any:
+            return float(np.vdot(X, A @ X * d)), 2 * A @ X * d
+
+        chosen = rng.permutation(n)[:k]
+        r = stiefel.minimize(fun, U[:, chosen], escape=True)
+        least = float(d @ a[:k])
+        good = r.success and abs(r.fun - least) <= 1e-5 * abs(least)
+        require(good, f"saddle {chosen} of seed {seed}: {r.message}")
+        tally["saddles and minima recognised"] += 1
+
+
 def flips(seed: int, tally: Tally, count: int = 2000) -> None:
     """Bytes of a checkpoint flipped and cut: refused, or the contents are untouched."""
     rng = random.Random(seed)
@@ -243,6 +295,8 @@ PARTS: dict[str, Callable[[int, Tally], None]] = {
     "kills": kills,
     "interrupts": interrupts,
     "forks": forks,
+    "paths": shared_paths,
+    "saddles": starting_points,
     "flips": flips,
     "fuzz": fuzz,
 }

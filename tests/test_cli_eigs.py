@@ -185,7 +185,7 @@ def test_a_large_matrix_needs_no_square_array(tmp_path: Path, monkeypatch: Any) 
 
     A = sparse.diags_array(np.concatenate([[1.0, 2.0], np.full(99_998, 100.0)])).tocsr()
     eye = np.eye
-    monkeypatch.setattr(np, "eye", lambda m, **o: eye(m, **o) if m < 1000 else 1 / 0)
+    monkeypatch.setattr(np, "eye", lambda m, *a, **o: eye(m, *a, **o) if m < 1000 else 1 / 0)
     pairs = eigs.solve(A, 2, eigs.Which.smallest, 1e-6, 200, 0)
     np.testing.assert_allclose(pairs.values, [1.0, 2.0], atol=1e-4)
     assert pairs.vectors.shape == (100_000, 2)

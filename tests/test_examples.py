@@ -10,9 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+DOCUMENTS = ("guide", "recipes", "libraries", "minima", "reach", "training", "training_jax")
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{p}.md" for p in ("guide", "recipes", "libraries", "reach")),
+    *(ROOT / "docs" / f"{p}.md" for p in DOCUMENTS),
 ]
 PAGES += [p for p in sorted((ROOT / "docs" / "applications").glob("*.md")) if p.stem != "index"]
 
@@ -21,7 +22,7 @@ def run(script, folder):
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     needed = re.findall(
-        r"^\s*(?:import|from) (torch|jax|pyscf|mpi4py|sklearn|networkx)\b",
+        r"^\s*(?:import|from) (torch|jax|optax|flax|equinox|pyscf|mpi4py|sklearn|networkx)\b",
         script.read_text(encoding="utf-8"),
         re.M,
     )

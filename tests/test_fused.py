@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from stiefel import Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import cayley, fused, metric, ray, stiefel
+from stiefel.types import Metric
 
 NAMES = [
     name
@@ -51,7 +52,8 @@ def case(seed, n, k, is_complex, scale):
         "extrapolate": (X, Y, 1.6),
         "secant": (X, W, frame, N, t, G, turns[0], G_new, turns[1]),
         "coefficients": (frame, N, t, turns[0], W.conj().T @ G),
-        "raise_columns": (X, W, D, 3.0),
+        "raise_index": (X, W, Metric(D, 3.0)),
+        "squared_change": (pair.curvature, D, 3.0),
         "squares": (pair.curvature,),
         "lower_gradient": (X, G),
     }
@@ -91,3 +93,17 @@ def test_fused_equals_formula(name, seed, k, extra, is_complex, exponent):
     size = max(float(np.abs(e).max()) for e in expected)
     for f, e in zip(found, expected, strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-10, atol=1e-12 * max(float(np.abs(e).max()), size))
+
+
+@pytest.mark.parametrize("horizontal", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_every_metric(horizontal, columns, is_complex):
+    kernels, arguments = case(3, 7, 3, is_complex, 1.0)
+    X, W, (D, omega, *_) = arguments["raise_index"]
+    kind = Metric(D if columns else None, omega, horizontal)
+    expected = metric.raise_index(kernels, X, W, kind)
+    np.testing.assert_allclose(fused.raise_index(kernels, X, W, kind), expected, atol=1e-13)
+    seen = arguments["squares"][0]
+    of_formula, of_fused = (m.squared_change(kernels, seen, kind.D, 2.0) for m in (metric, fused))
+    np.testing.assert_allclose(of_fused, of_formula, rtol=1e-12)

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import stiefel
 
@@ -24,7 +25,7 @@ class Rooms:
     """What happens between two calls of the callback, as `sys.setprofile` sees it."""
 
     def __init__(self, iteration):
-        self.iteration, self.calls, self.depth, self.deepest = iteration, 0, 0, 0
+        self.iteration, self.calls, self.deepest = iteration, 0, 0
         self.files, self.changes, self.last = Counter(), 0, None
 
     def callback(self, snapshot):
@@ -40,19 +41,28 @@ class Rooms:
             return
         name = frame.f_code.co_filename
         if Path(name).is_relative_to(SOURCE):
-            self.depth += 1 if event == "call" else -1
-            self.deepest = max(self.deepest, self.depth)
             if event == "call":
+                self.deepest = max(self.deepest, depth_below_the_loop(frame))
                 self.calls += 1
                 self.files[str(Path(name).relative_to(SOURCE))] += 1
             if name != self.last:
                 self.changes, self.last = self.changes + 1, name
 
 
+def depth_below_the_loop(frame):
+    """How many functions of the package are open within the driver's loop."""
+    open_here = 0
+    while frame is not None and frame.f_code.co_name != "_loop":
+        open_here += Path(frame.f_code.co_filename).is_relative_to(SOURCE)
+        frame = frame.f_back
+    return open_here
+
+
 def rooms(method, iteration=12):
     found = Rooms(iteration)
     X0 = stiefel.random_point(30, 3, seed=0)
-    stiefel.minimize(brockett, X0, method=method, rtol=1e-12, callback=found.callback)
+    with threadpool_limits(1):  # otherwise the limits on threads are a room of their own
+        stiefel.minimize(brockett, X0, method=method, rtol=1e-12, callback=found.callback)
     assert found.calls
     return found
 
@@ -68,11 +78,12 @@ def test_an_iteration_of_the_paper_enters_few_rooms():
     found = rooms("accelerated")
     assert len(found.files) <= 14, found.files
     assert found.changes <= 90
-    assert found.deepest <= 10
+    assert found.deepest <= 12
 
 
 if __name__ == "__main__":
     for name in ("auto", "accelerated", "lbfgs", "cg"):
         r = rooms(name)
-        print(f"{name:12} {r.calls} calls, {len(r.files)} files, {r.changes} changes, {r.deepest} deep")
+        counts = r.calls, len(r.files), r.changes, r.deepest
+        print("{:12} {} calls, {} files, {} changes, {} deep".format(name, *counts))
         print("    ", dict(r.files))

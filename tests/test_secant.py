@@ -8,10 +8,13 @@ from cases import EVERYWHERE, LIBRARIES, Case, gap, into, leafwise, out
 from runs import states
 from stiefel import LBFGS, Euclidean, Grassmann, Stiefel
 from stiefel.geometry import Product, cayley, fused
+from stiefel.geometry import ray as ray_formulas
 from stiefel.geometry.cayley import Grams
 from stiefel.geometry.metric import Metric
-from stiefel.geometry.ray import Lowered, pairs_of
+from stiefel.geometry.ray import Lowered
+from stiefel.solvers.learned_metric import Learned, pairs_of, squared_change, squared_length
 from stiefel.solvers.memory import no_pairs, remember
+from stiefel.solvers.problem import Problem
 
 
 def noise_like(rng, X):
@@ -101,9 +104,12 @@ def test_curvature_is_that_of_the_pair(case):
     D = D if np.iscomplexobj(x) else D.real
     for metric in (Metric(), Metric(omega=1.3), Metric(D, 3.0), Metric(D, 3.0, horizontal=True)):
         expected = geometry.dot(change, geometry.raise_index(y, change, metric))
-        assert geometry.squared_change(y, pair, metric) == pytest.approx(expected, rel=1e-11)
-    assert geometry.squared_length(pair) == pytest.approx(geometry.dot(change, change), rel=1e-11)
-    squares = geometry.squares(y, seen)
+        learned = (Learned(metric),)
+        found = squared_change(Problem(geometry, None), y, pair, learned, None)
+        assert found == pytest.approx(expected, rel=1e-11)
+    expected = geometry.dot(change, change)
+    assert squared_length(geometry, pair) == pytest.approx(expected, rel=1e-11)
+    squares = ray_formulas.squares(geometry.kernels_at(y), seen)
     inner = geometry.kernels_at(y).gram
     normal = [v - y @ inner(y, v) for v in (s, change)]
     for gram, v in zip(squares[:2], normal, strict=True):
@@ -138,9 +144,12 @@ def test_kernels_that_overwrite_compute_the_same():
         given = W.copy()
         assert gap(geometry.raise_onto(X, given, metric), expected) < 1e-12
         assert np.array_equal(X, before)
-    expected = geometry.block_add(-0.3, W, block, weights)
+    expected = geometry.kernels_at(X).block_add(-0.3, W, block, weights)
     assert gap(expected, -0.3 * W + np.tensordot(weights, block, 1)) < 1e-12
-    assert gap(geometry.block_add(-0.3, W, block, weights, overwrite=True), expected) < 1e-15
+    assert (
+        gap(geometry.kernels_at(X).block_add(-0.3, W, block, weights, overwrite=True), expected)
+        < 1e-15
+    )
 
 
 def test_a_singular_system_in_a_stack_gives_a_point_that_is_refused():

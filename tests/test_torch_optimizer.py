@@ -138,5 +138,78 @@ def test_groups_with_manifolds_and_misuse():
     with pytest.raises(ValueError, match="not orthonormal"):
         Accelerated([torch.nn.Parameter(2 * p.detach())], manifold=stiefel.Stiefel())
     fresh = Accelerated([mark_orthonormal(parameter())])
-    with pytest.raises(TypeError, match="no gradient after the closure"):
+    with pytest.raises(TypeError, match="has a gradient after the closure"):
         fresh.step(lambda: torch.tensor(1.0))
+
+
+def test_a_rate_in_a_group_is_not_swallowed():
+    with pytest.raises(ValueError, match=r"unknown keys \['lr'\].*no learning rate"):
+        Accelerated([{"params": [mark_orthonormal(parameter())], "lr": 0.1}])
+    low = torch.nn.Parameter(parameter().detach().bfloat16())
+    with pytest.raises(TypeError, match="use float32"):
+        Accelerated([mark_orthonormal(low)])
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_no_trial_point_stays_behind(after):
+    """Whenever the closure fails, the parameters are as they were before the step."""
+    p = mark_orthonormal(parameter())
+    optimizer = Accelerated([p])
+    calls = []
+
+    def closure():
+        calls.append(1)
+        if len(calls) > after:
+            raise RuntimeError("no data")
+        optimizer.zero_grad()
+        value = brockett(p)
+        value.backward()
+        return value
+
+    failed = False
+    while not failed:
+        before = p.detach().clone()
+        try:
+            optimizer.step(closure)
+        except RuntimeError:
+            failed = True
+    assert torch.equal(p, before)
+
+
+def test_a_loss_that_is_not_finite_leaves_the_parameters():
+    p = mark_orthonormal(parameter())
+    optimizer = Accelerated([p])
+    optimizer.step(closure_for(optimizer, lambda: brockett(p)))
+    before = p.detach().clone()
+    assert np.isnan(optimizer.step(closure_for(optimizer, lambda: brockett(p) * float("nan"))))
+    assert torch.equal(p, before)
+    losses = [optimizer.step(closure_for(optimizer, lambda: brockett(p))) for _ in range(5)]
+    assert losses[-1] < losses[0]
+
+
+def test_views_scales_and_parameters_without_gradient():
+    torch.manual_seed(0)
+    cell = torch.nn.LSTM(3, 4).double()
+    W = stiefel.torch.orthonormal(cell, "weight_ih_l0", blocks=4, scale=2.0)
+    unused = mark_orthonormal(parameter())
+    held = unused.detach().clone()
+    optimizer = Accelerated([W, unused])
+    target = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for _ in range(60):
+        optimizer.step(closure_for(optimizer, lambda: (W - target).square().sum()))
+    for gate, wanted in zip(W.detach().split(4), target.split(4)):  # the nearest points, by the SVD
+        U, _, Vh = torch.linalg.svd(wanted, full_matrices=False)
+        torch.testing.assert_close(gate, 2 * U @ Vh, atol=1e-4, rtol=0)
+    torch.testing.assert_close(unused.detach(), held, atol=1e-12, rtol=0)  # but for rounding
+
+
+def test_statistics_of_a_model_change_once_a_step():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4))
+    stiefel.torch.orthonormal(model[0], "weight")
+    optimizer, calls = Accelerated(model), []
+    x = torch.randn(16, 6)
+    loss = lambda: (model(x) - x[:, :4]).square().mean()
+    for i in range(3):
+        optimizer.step(closure_for(optimizer, loss, calls))
+        assert int(model[1].num_batches_tracked) == i + 1
+    assert len(calls) > 3

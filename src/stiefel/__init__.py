@@ -21,6 +21,7 @@ from .geometry import (
     Stiefel,
     Unitary,
 )
+from .minimum import check_minimum
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -53,6 +54,7 @@ __all__ = [
     "TrustRegion",
     "Unitary",
     "check_gradient",
+    "check_minimum",
     "extrapolate",
     "interpolate",
     "minimize",

@@ -12,6 +12,9 @@ from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
 from stiefel.types import Manifold, Point
 
+from .habits import with_args
+from .minimum import escape_saddles
+from .starts import solve_from_many
 from .task import Task
 
 Rules = Literal["2-point", "3-point", "cs", "jax", "torch"]
@@ -48,6 +51,10 @@ def minimize(
     resume: bool = False,
     comm: Any = None,
     value: str = "local",
+    escape: bool = False,
+    starts: Any = None,
+    seed: Any = 0,
+    workers: int = 1,
     args: Any = None,
     tol: float | None = None,
     disp: bool | None = None,
@@ -114,10 +121,17 @@ def minimize(
     value : {"local", "global"}, optional
         With ``comm``: "local" if ``fun`` returns this rank's share of f, "global" if it returns
         the total on every rank.
+    escape : bool, optional
+        Look whether the run has ended at a saddle, go down from there, and so on until the end is
+        a minimum within the tolerance of `check_minimum`; ``result.minimum`` is the last check.
+    starts : int or list of points, optional
+        A number of solves from different starts: x0 and random points; or a list of points.  The
+        best result is returned, with the table of all minima found in ``result.starts``.
+    seed, workers : int, optional
+        With ``starts``: the seed of the random points, and the number of processes.
     args, tol, disp : tuple, float, bool, optional
         As in SciPy: further arguments of ``fun``, ``jac`` and ``hessp``; a tolerance, which is
         ``gtol`` (with ``rtol=0`` unless given); and another name of ``progress``.
-
     **unknown : object
         Anything else is refused, with the nearest name.
 
@@ -140,7 +154,12 @@ def minimize(
     >>> result.success, round(result.fun, 6)
     (True, 3.0)
     """
-    return Task(**locals()).run()
+    given = with_args(dict(locals()))
+    extra = {name: given.pop(name) for name in ("escape", "starts", "seed", "workers")}
+    if starts is None and not escape:
+        return Task(**given).run()
+    given |= extra | given.pop("unknown")
+    return (escape_saddles if starts is None else solve_from_many)(minimize, given)
 
 
 __all__ = ["minimize"]

@@ -75,8 +75,8 @@ def shared_callback(
     ranks: Alone | Ranks, callback: Callable[[Any], Any] | None
 ) -> Callable[[Any], bool] | None:
     """A callback that stops all ranks if it returns True on one; one more message a call."""
-    if callback is None:
-        return None
+    if callback is None or not isinstance(ranks, Ranks):
+        return callback
 
     def call(snapshot: Any) -> bool:
         return ranks.total(ranks.guard(lambda: is_true(callback(snapshot)), bool)) > 0

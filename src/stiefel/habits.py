@@ -59,8 +59,6 @@ def translate(task: Any) -> None:
         _set(task, "gtol", task.tol, "tol")
     if task.disp is not None:
         task.progress = task.progress or bool(task.disp)
-    if task.args is not None:
-        _take_args(task)
     if callable(task.callback):
         task.callback = _stopping(task.callback)
 
@@ -94,16 +92,18 @@ def _set(task: Any, name: str, value: Any, where: str) -> None:
     setattr(task, name, value)
 
 
-def _take_args(task: Any) -> None:
-    """fun(X, *args), jac(X, *args) and hessp(X, V, *args)."""
-    if hasattr(task.fun, "value_and_gradient"):
+def with_args(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `minimize` with fun(X, *args), jac(X, *args) and hessp(X, V, *args)."""
+    args = given.pop("args")
+    if args is None:
+        return given
+    if hasattr(given["fun"], "value_and_gradient"):
         raise TypeError("args= goes with a function; give it to the object that fun is instead")
-    args = task.args if isinstance(task.args, tuple) else (task.args,)
-    if not args:
-        return
+    args = args if isinstance(args, tuple) else (args,)
     for name in ("fun", "jac", "hessp"):
-        if callable(getattr(task, name)):
-            setattr(task, name, _with(getattr(task, name), args))
+        if args and callable(given[name]):
+            given[name] = _with(given[name], args)
+    return given
 
 
 def _with(function: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:

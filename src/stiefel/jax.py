@@ -1,11 +1,22 @@
-"""An optax-shaped ``init``/``update`` pair for orthonormal parameters.
+"""Training of models with orthonormal parameters in JAX, as transformations of optax.
 
-method = stiefel.jax.accelerated(0.1)
-state = method.init(params)
-updates, state = method.update(grads, state, params, value_fn=loss)
-params = params + updates
+optimiser = stiefel.jax.adam(1e-3, orthonormal=lambda path, p: path.endswith("rotation/kernel"))
+state = optimiser.init(params)
+updates, state = optimiser.update(grads, state, params)
+params = optax.apply_updates(params, updates)
 """
 
 from stiefel.interop.jax_transform import State, Transformation, accelerated
+from stiefel.training.jax_marks import Orthonormal, nearest
+from stiefel.training.jax_rules import adam, muon, sgd
 
-__all__ = ["State", "Transformation", "accelerated"]
+__all__ = [
+    "Orthonormal",
+    "State",
+    "Transformation",
+    "accelerated",
+    "adam",
+    "muon",
+    "nearest",
+    "sgd",
+]

@@ -69,7 +69,6 @@ class Task:
     resume: bool
     comm: Any
     value: str
-    args: Any
     tol: float | None
     disp: bool | None
     unknown: dict[str, Any]
@@ -110,6 +109,7 @@ class Task:
             translate(self)
             if self.unknown:
                 names = [name for name in self.__dataclass_fields__ if name != "unknown"]
+                names += ["args", "escape", "starts", "seed", "workers"]
                 raise TypeError(suggest("option", next(iter(self.unknown)), names))
             check_value(self.value)
             self.tree = Tree(self.x0)
@@ -120,7 +120,7 @@ class Task:
     def _common(self) -> dict[str, Any]:
         """The arguments on which all ranks must agree."""
         apart = ("fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown",
-            "args", "disp")  # fmt: skip
+            "disp")  # fmt: skip
         names = [name for name in self.__dataclass_fields__ if name not in apart]
         place = None if self.checkpoint is None else str(self.checkpoint)
         return {name: getattr(self, name) for name in names} | {"checkpoint": place}

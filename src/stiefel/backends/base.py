@@ -44,13 +44,10 @@ class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
     plain = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
+    fuses = False  # there are faster versions of the formulas for single matrices
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
-
-    def fuses(self, A: Array) -> bool:
-        """Whether there are faster versions of the formulas for arrays like A."""
-        return False
 
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         """``formula(self, *arguments)``, compiled where the array library can; see `kernel`."""
@@ -209,6 +206,10 @@ class Kernels:
 
     def device(self, A: Array) -> Any:
         return A.device
+
+    def constant(self, A: Array) -> Array:
+        """A, on whose value no result depends: no derivative passes through it."""
+        return A
 
     def solve(self, A: Array, B: Array) -> Array:
         """A⁻¹B for a small (stack of) A."""

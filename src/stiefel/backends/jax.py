@@ -44,6 +44,9 @@ class JaxKernels(Kernels):
     def device(self, A: Array) -> Any:
         return None  # JAX places results beside their operands, also inside compiled code
 
+    def constant(self, A: Array) -> Array:
+        return jax.lax.stop_gradient(A)
+
     def write_row(self, block: Array, i: int, C: Array) -> Array:
         return block.at[i].set(C)
 

@@ -39,6 +39,7 @@ CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
 
 class NumpyKernels(Kernels):
     plain = True
+    fuses = True
 
     def __init__(self) -> None:
         super().__init__(np)
@@ -46,9 +47,6 @@ class NumpyKernels(Kernels):
             _load()
         self._eyes: dict[tuple[int, Any], Array] = {}
         self._overwriting: NumpyKernels | None = None
-
-    def fuses(self, A: Array) -> bool:
-        return bool(A.ndim == 2)
 
     def adjoint(self, A: Array) -> Array:
         return A.conj().mT if A.dtype.kind == "c" else A.mT
@@ -111,6 +109,10 @@ class NumpyKernels(Kernels):
         out = C if overwrite and self.plain else C.copy()
         gemv(1.0, rows.T, weights, beta=a, y=out.reshape(-1), overwrite_y=True)
         return out
+
+    def write_row(self, block: Array, i: int, C: Array) -> Array:
+        block[i] = C
+        return block
 
     def dot(self, A: Array, B: Array) -> Array:
         return np.vdot(A, B).real if self.plain else super().dot(A, B)
@@ -201,11 +203,11 @@ class Overwriting(NumpyKernels):
 
     def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
         if X.ndim != 2 or X.nbytes <= CHUNK:
-            return super().combine(X, P, U, Q)
+            return add_product(product(X, P), 1.0, U, Q)
         rows = max(1, CHUNK // X[:1].nbytes)
         for start in range(0, len(X), rows):
             part = slice(start, start + rows)
-            X[part] = super().combine(X[part], P, U[part], Q)
+            X[part] = add_product(product(X[part], P), 1.0, U[part], Q)
         return X
 
     def subtract(self, G: Array, X: Array, S: Array) -> Array:

@@ -28,12 +28,12 @@ Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
 
 def adapt(
     fun: Any, jac: Any, leaves: tuple[Array, ...], tree: Tree
-) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Pair] | None, Callable[[Any], Any] | None]:
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
     """(value or None, pair or None, separate gradient or None)."""
     leaf = leaves[0]
     if hasattr(fun, "value_and_gradient"):
         pair = fun.value_and_gradient
-        return getattr(fun, "value", None), lambda X: _as_pair(pair(X), pair), None
+        return getattr(fun, "value", None), pair, None
     if not callable(fun):
         raise TypeError(
             f"fun is {describe(fun)}; expected a function of X, or an object with "
@@ -50,7 +50,7 @@ def adapt(
 
         value, pair = differentiate(fun, library(leaf), tree)
         return value, pair, None
-    return None, lambda X: _as_pair(fun(X), fun), None
+    return None, fun, None
 
 
 def _by_name(
@@ -83,12 +83,12 @@ def adapt_hessian(
     return differentiate_twice(fun, library(leaf), tree)
 
 
-def _as_pair(returned: Any, fun: Any) -> Pair:
+def as_pair(returned: Any, name: str) -> Pair:
+    """(value, gradient, aux) of what the user's function returned."""
     if isinstance(returned, tuple) and len(returned) == 2:
         return returned[0], returned[1], None
     if isinstance(returned, tuple) and len(returned) == 3:
         return returned
-    name = getattr(fun, "__name__", "fun")
     if is_array(returned) and library(returned) in ("torch", "jax"):
         raise TypeError(
             f"{name}(X) returned {describe(returned)}, and X0 is a NumPy array; "

@@ -23,7 +23,7 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.types import Array
 
-from .adapters import adapt, adapt_hessian, as_float, check_gradient
+from .adapters import adapt, adapt_hessian, as_float, as_pair, check_gradient
 from .differences import Differences
 from .trees import Tree
 
@@ -52,10 +52,11 @@ class CountedObjective:
         self.scale = 1.0  # a power of two; see `calibrate`
         self.initial_magnitude = 0.0  # |f(x0)|, scaled
         self._limit = max_evaluations
-        self._tree = tree
+        self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
+        self._name = getattr(fun, "__name__", "fun")
         self._value, self._pair, self._jac = adapt(fun, jac, self._leaves, tree)
         self._hessp = adapt_hessian(fun, jac, hessp, self._leaves, tree)
         differences = getattr(self._jac, "__self__", None)
@@ -130,15 +131,19 @@ class CountedObjective:
 
     def _call_value(self, X: Any) -> float:
         assert self._value is not None
-        return self.scale * as_float(self._show(self._value, X, math.inf))
+        f = self._show(self._value, X, math.inf)
+        return self.scale * (f if type(f) is float else as_float(f))
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
         shown = self._show(self._pair, X, None)
         if shown is None:
             return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
-        f, gradient, aux = shown
-        return self.scale * as_float(f), self._gradient(gradient), aux
+        if type(shown) is tuple and len(shown) == 2:
+            (f, gradient), aux = shown, None
+        else:
+            f, gradient, aux = as_pair(shown, self._name)
+        return self.scale * (f if type(f) is float else as_float(f)), self._gradient(gradient), aux
 
     def _call_jac(self, X: Any) -> tuple[Any, ...]:
         assert self._jac is not None
@@ -214,8 +219,15 @@ class CountedObjective:
         """The leaves of the gradient, each checked against the leaf of the point it belongs to."""
         if gradient is None:
             raise TypeError("the gradient is None; fun must return it, or jac must be given")
-        if self._tree.is_leaf:
-            G: tuple[Any, ...] = (check_gradient(gradient, self._leaves[0], "the gradient"),)
+        if self._single:
+            leaf = self._leaves[0]
+            if (
+                type(gradient) is not np.ndarray
+                or gradient.shape != leaf.shape
+                or (gradient.dtype != leaf.dtype)
+            ):
+                gradient = check_gradient(gradient, leaf, "the gradient")
+            G: tuple[Any, ...] = (gradient,)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
             names = (f"the gradient at {path}" for path in self._tree.paths)

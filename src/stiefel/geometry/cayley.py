@@ -82,9 +82,12 @@ def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame
 
 
 def scale_of(k: Kernels, squares: Array) -> Array:
-    """σ for matrices with these traces of UᴴU, one for each of a stack."""
+    """σ for matrices with these traces of UᴴU, one for each of a stack.
+
+    A constant, because no curve depends on it and its derivative overflows for a small U.
+    """
     tiny = float(k.xp.finfo(squares.dtype).smallest_normal)
-    return ((squares + tiny) ** -0.5)[..., None, None]
+    return k.constant((squares + tiny) ** -0.5)[..., None, None]
 
 
 @kernel
@@ -168,7 +171,8 @@ def _twice_inverse(k: Kernels, m: Array) -> Array:
     M = k.solve(one + m, 2.0 * one + 0.0 * m)
     # No curve leads to the opposite point: what rounding makes of I + m is none.
     largest = k.xp.max(k.xp.abs(M), axis=(-2, -1), keepdims=True)
-    return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * M)
+    # The NaN is a constant: as a multiple of M it would make every derivative of M a NaN.
+    return k.xp.where(largest < k.xp.finfo(M.dtype).eps ** -0.5, M, math.nan * one)
 
 
 @kernel

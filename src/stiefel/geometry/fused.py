@@ -16,9 +16,8 @@ import numpy as np
 
 from stiefel.backends.base import Kernels
 from stiefel.backends.numpy import add_product, solve_in_place
-from stiefel.types import Array
+from stiefel.types import Array, Metric
 
-from . import cayley
 from .cayley import Frame, Grams
 from .ray import Curvature, Ray, Secant, Squares, TangentRay
 
@@ -61,8 +60,8 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
 
 
 def longest(k: Kernels, frame: Frame) -> Any:
-    C, gram_C = cayley.velocity_of(frame)
-    return _inner(k, C, gram_C)
+    C = frame.basis.dot(frame.generator[:, : len(frame.basis) // 2])
+    return _inner(k, C, frame.gram.dot(C))
 
 
 def displacement(k: Kernels, frame: Frame, t: float) -> Array:
@@ -133,19 +132,30 @@ def coefficients(
 # -- metric ------------------------------------------------------------------------------------
 
 
-def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: float) -> Array:
-    m = _gram(k, X, W)
+def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
+    m, D = _gram(k, X, W), metric.D
+    if metric.horizontal:
+        return k.subtract(W, X, m) if D is None else k.combine(W, D, X, -m.dot(D))
     A = m - _adjoint(m)
-    A *= 0.25 * omega
+    if D is None:
+        return k.subtract(W, X, m - metric.omega * (0.5 * A))
+    A *= 0.25 * metric.omega
     C = (A - m).dot(D)
     C += D.dot(A)
     return k.combine(W, D, X, C)
 
 
+def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -> Any:
+    B, yy = seen.B, seen.yy
+    if D is None:
+        return _trace(k, yy) + (omega - 1.0) * _square(k, B)
+    return _inner(k, D, yy) + (omega - 1.0) * _inner(k, B, B.dot(D))
+
+
 def squares(k: Kernels, seen: Curvature) -> Squares:
     t, frame, B, yy = seen
-    C, gram_C = cayley.velocity_of(frame)
-    C, gram_C = C * t, gram_C * t
+    C = frame.basis.dot(frame.generator[:, : len(B)])
+    C, gram_C = C * t, frame.gram.dot(C) * t
     A = gram_C[: len(B)]
     AA, BB = _adjoint(A).dot(A), _adjoint(B).dot(B)
     SS, TT = _adjoint(C).dot(gram_C), yy - BB

@@ -17,7 +17,6 @@ from typing import Any
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Metric
 
-from . import fused
 from .ray import Curvature
 
 CANONICAL = Metric()
@@ -31,8 +30,7 @@ def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
         return _horizontal_columns(k, X, W, metric.D)
     if metric.D is None:
         return _rotation(k, X, W, metric.omega)
-    columns = fused.raise_columns if k.fuses(W) else raise_columns
-    return columns(k, X, W, metric.D, metric.omega)
+    return raise_columns(k, X, W, metric.D, metric.omega)
 
 
 @kernel

@@ -121,13 +121,6 @@ def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:
     return Secant(t * ray.carried(t), new.G - ray.transport(t, old.G))
 
 
-def pairs_of(pair: Secant) -> list[Secant]:
-    """The secant pairs of the leaves."""
-    if not isinstance(pair.s, tuple):
-        return [pair]
-    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
-
-
 # -- the curves
 
 

@@ -96,7 +96,7 @@ class Stiefel:
     def gradient(self, X: Array, E: Array) -> Lowered:
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
         k = self.kernels_at(X)
-        lower = fused.lower_gradient if k.fuses(X) else lower_gradient
+        lower = fused.lower_gradient if k.fuses and X.ndim == 2 else lower_gradient
         G, square, turn = lower(k, X, E)
         return Lowered(G, float(square), turn if X.shape[-1] > 1 else None)
 
@@ -119,12 +119,14 @@ class Stiefel:
     def raise_index(self, X: Array, W: Array, metric: Metric | None = None) -> Array:
         """The tangent φ(W) = (I + XXᴴ)W of a cotangent W; or φ of another metric."""
         if metric is not None:
-            return metrics.raise_index(self.kernels_at(X), X, W, metric)
+            k = self.kernels_at(X)
+            return (fused if k.fuses and X.ndim == 2 else metrics).raise_index(k, X, W, metric)
         return _add_projection(self.kernels_at(X), X, W, 1.0)
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
         """φ(W), perhaps written over W, which nobody needs any more."""
-        return metrics.raise_index(self.kernels_at(X).overwriting(), X, W, metric)
+        k = self.kernels_at(X).overwriting()
+        return (fused if k.fuses and X.ndim == 2 else metrics).raise_index(k, X, W, metric)
 
     def lower_index(self, X: Array, T: Array) -> Array:
         """The cotangent φ⁻¹(T) = (I − XXᴴ/2)T of a tangent T."""
@@ -153,13 +155,13 @@ class Stiefel:
         k = self.kernels_at(X)
         if X.shape[-1] == 1:
             return ColumnRay(k, X, W)
-        return FusedRay(k, X, W) if k.fuses(X) else Ray(k, X, W)
+        return FusedRay(k, X, W) if k.fuses and X.ndim == 2 else Ray(k, X, W)
 
     def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
         if X.shape[-1] > 1:
             k = self.kernels_at(X)
-            kind = FusedTangentRay if k.fuses(X) else TangentRay
+            kind = FusedTangentRay if k.fuses and X.ndim == 2 else TangentRay
             ray = kind(k, X, T, 1.0 if metric.horizontal else 0.5)
             if not ray.lossy:
                 return ray
@@ -172,7 +174,7 @@ class Stiefel:
     def extrapolate(self, X: Array, Y: Array, tau: float) -> Array:
         """R(X, φ(τV)), V = lift(X, Y): X at τ = 0, Y at τ = 1, between or beyond otherwise."""
         k = self.kernels_at(X)
-        if k.fuses(X) and X.shape[-1] > 1:
+        if k.fuses and X.ndim == 2 and X.shape[-1] > 1:
             return fused.extrapolate(k, X, Y, tau)
         return cayley.extrapolate(k, X, Y, tau)
 
@@ -200,11 +202,13 @@ class Stiefel:
 
     def dot(self, C: Array, D: Array) -> float:
         """Re⟨C, D⟩ of a tangent and a cotangent, or of two vectors."""
-        return float(_pair(self.kernels_at(C), C, D))
+        k = self.kernels_at(C)
+        return float(np.vdot(C, D).real if k.plain else _pair(k, C, D))
 
     def dual(self, C: Array) -> Array:
         """The array whose plain product with a tangent is C of it: BC under XᴴBX = I."""
-        return self.kernels_at(C).weigh(C)
+        k = self.kernels_at(C)
+        return C if k.plain else k.weigh(C)
 
     def longest(self, T: Array) -> float:
         """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""

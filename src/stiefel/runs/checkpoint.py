@@ -29,8 +29,7 @@ from stiefel.types import Array, Gradient, Manifold
 
 from . import archive
 from .files import Lock, refuse_special, remove_partial
-from .history import DTYPE, History
-from .ledger import COUNTERS, Ledger
+from .ledger import COUNTERS, DTYPE, History, Ledger
 from .saved_types import Flat, freeze, is_record, thaw
 
 AGREEMENT = 1e-6  # of f and ∇f at x0: another machine rounds differently, another problem differs

@@ -18,8 +18,7 @@ from stiefel.solvers.problem import Problem
 from stiefel.types import Array
 
 from .checkpoint import Checkpoint, Saved
-from .history import History
-from .ledger import COUNTERS, Ledger, Snapshot, SolverState
+from .ledger import COUNTERS, History, Ledger, Snapshot, SolverState
 from .result import Result, Status
 from .stopping import Reason, Rule
 
@@ -123,7 +122,8 @@ class Run:
                 Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,
                 f"no measurable progress in {idle} iterations: {self.ledger.reached()}",
             )
-        if self.callback is not None and is_true(self.callback(self.ledger.snapshot(state))):
+        answer = self.callback and self.callback(self.ledger.snapshot(state))
+        if answer is not None and answer is not False and is_true(answer):
             return Reason(Status.STOPPED_BY_CALLBACK, "the callback returned True")
         return None
 

@@ -48,6 +48,10 @@ class Result(dict[str, Any]):
         Per-iteration records; ``history.as_array()`` is a NumPy structured array.
     seconds : float
         Wall-clock time of the run.
+    minimum, escapes : MinimumCheck, int
+        The last `check_minimum` and the saddles left; only with ``escape=True``.
+    starts : table
+        The minima found; only with ``starts=``.
     communication : Communication
         Messages, bytes and seconds in them; only of runs with ``comm=``.
 

@@ -73,7 +73,8 @@ class AcceleratedGradient:
     >>> import numpy as np, stiefel
     >>> objective = stiefel.objectives.Brockett(np.arange(1.0, 21.0), [1.0, 2.0])
     >>> X0 = stiefel.random_point(20, 2, seed=0)
-    >>> stiefel.minimize(objective, X0, method=stiefel.AcceleratedGradient(growth_threshold=0.7)).success
+    >>> method = stiefel.AcceleratedGradient(growth_threshold=0.7)
+    >>> stiefel.minimize(objective, X0, method=method).success
     True
     """
 

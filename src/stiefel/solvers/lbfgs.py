@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
-from stiefel.types import Aim, Cotangent, Gradient, Point, Status, Tangent
+from stiefel.types import Aim, Gradient, Point, Status, Tangent
 
 from .learned_metric import (
     Learned,
@@ -180,13 +180,10 @@ class LBFGS:
     ) -> Tangent:
         """−H ∇f."""
         if pairs.held:
-
-            def phi(q: Cotangent) -> Tangent:
-                return raised(problem, x, q, learned, at.aux, overwrite=True)
-
+            phi = partial(raised, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
             return apply_inverse(problem.geometry, pairs, at.G, gamma, phi, owned)
-        r = raised(problem, x, at.G, learned, at.aux)
+        r = raised(problem, x, learned, at.aux, False, at.G)
         scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
         return problem.geometry.scale(-scale, r)
 

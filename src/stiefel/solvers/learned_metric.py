@@ -24,7 +24,7 @@ from stiefel.backends.base import Kernels
 from stiefel.geometry import fused
 from stiefel.geometry.metric import CANONICAL, mean_metric, spread
 from stiefel.geometry.metric import squared_change as change
-from stiefel.geometry.ray import Secant, pairs_of, squares
+from stiefel.geometry.ray import Secant, squares
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .problem import Problem
@@ -92,7 +92,7 @@ class LearnedMetric:
             normals = d * old.normals[0] + 1.0, d * old.normals[1] + ratio
             return old._replace(steps=count, normals=normals)
         k = _kernels(factor, x)
-        seen = (fused.squares if k.fuses(x) else squares)(k, pair.curvature)
+        seen = (fused.squares if k.fuses and x.ndim == 2 else squares)(k, pair.curvature)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
@@ -166,10 +166,10 @@ def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
 def raised(
     problem: Problem,
     x: Array,
-    G: Array,
     learned: tuple[Learned, ...],
     aux: Any,
-    overwrite: bool = False,
+    overwrite: bool,
+    G: Array,
 ) -> Array:
     """φ(G), a tangent, in the preconditioner's metric or in the learned one.
 
@@ -195,7 +195,7 @@ def squared_change(
             leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
             for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
         )
-    return float(geometry.dot(y, raised(problem, x, y, learned, aux)))
+    return float(geometry.dot(y, raised(problem, x, learned, aux, False, y)))
 
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:
@@ -207,14 +207,16 @@ def squared_length(geometry: Manifold, pair: Secant) -> float:
 def _leaf_length(factor: Manifold, pair: Secant) -> float:
     if pair.curvature is None:
         return factor.dot(pair.y, pair.y)
-    return float(_kernels(factor, pair.y).trace(pair.curvature.yy))
+    k, yy = _kernels(factor, pair.y), pair.curvature.yy
+    return float(yy.trace().real if k.plain and yy.ndim == 2 else k.trace(yy))
 
 
 def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
     if pair.curvature is None:
         return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
-    omega = 0.0 if metric.horizontal else metric.omega
-    return float(change(_kernels(factor, x), pair.curvature, metric.D, omega))
+    k, omega = _kernels(factor, x), 0.0 if metric.horizontal else metric.omega
+    formula = fused.squared_change if k.fuses and x.ndim == 2 else change
+    return float(formula(k, pair.curvature, metric.D, omega))
 
 
 def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
@@ -227,6 +229,13 @@ def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: fl
         return min(1.0, longest / (geometry.longest(T) or math.inf))
     columns = sum(_columns(part) for part in parts_of(x))
     return length * math.sqrt(columns / geometry.dot(T, T))
+
+
+def pairs_of(pair: Secant) -> list[Secant]:
+    """The secant pairs of the leaves."""
+    if not isinstance(pair.s, tuple):
+        return [pair]
+    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
 
 
 def parts_of(X: Any) -> tuple[Any, ...]:

@@ -137,7 +137,8 @@ def _dot(geometry: Manifold, block: Any, C: Array) -> Small:
     if isinstance(C, tuple):
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
         return sum(_dot(f, b, c) for f, b, c in leaves)  # type: ignore[return-value]
-    return _kernels(geometry, C).block_dot(block, geometry.dual(C))
+    k = _kernels(geometry, C)
+    return k.block_dot(block, C if k.plain else geometry.dual(C))
 
 
 def _add(

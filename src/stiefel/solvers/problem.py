@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stiefel.geometry.ray import Lowered
 from stiefel.types import Aim, Array, Cotangent, Gradient, Manifold, Objective, Point
 
 from .noise import Model
@@ -27,8 +28,15 @@ class Problem:
 
     def gradient(self, Y: Point, value: float | None = None) -> Gradient:
         """Value and gradient at Y; ``value`` is f(Y) where it is held already."""
-        f, (G, square, turn), aux = self.objective.projected(self.geometry.gradient, Y, value)
-        return Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan, aux, turn)
+        f, lowered, aux = self.objective.projected(self.geometry.gradient, Y, value)
+        return self.known(f, lowered, aux)
+
+    @staticmethod
+    def known(f: float, lowered: Lowered, aux: Any = None) -> Gradient:
+        """What is known at a point, from f and its gradient there."""
+        G, square, turn = lowered
+        norm = math.sqrt(square) if square >= 0 else math.nan
+        return Gradient(f, G, norm, aux, turn, math.isfinite(f) and math.isfinite(norm))
 
     def steepest(self, Y: Point, at: Gradient) -> tuple[Cotangent, float]:
         """W and ⟨G, W⟩: the gradient G, preconditioned where that descends."""

@@ -183,10 +183,9 @@ def _evaluate(problem: Problem, x: Point) -> tuple[Gradient, Array]:
     """What is known at x, and the Euclidean gradient, which the curvature of the manifold needs."""
     geometry = problem.geometry
     f, gradient, _ = problem.objective.value_and_gradient(x)
-    G, square, turn = geometry.gradient(x, gradient)
-    norm = math.sqrt(square) if square >= 0 else math.nan
+    at = problem.known(f, geometry.gradient(x, gradient))
     # A copy: the user's function may write its next gradient into the same array.
-    return Gradient(f, G, norm, None, turn), geometry.combine(1.0, gradient, 0.0, gradient)
+    return at, geometry.combine(1.0, gradient, 0.0, gradient)
 
 
 def _doubt(step: Step, old: Gradient, new: Gradient) -> Witness | None:
