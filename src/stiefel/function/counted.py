@@ -136,8 +136,8 @@ class CountedObjective:
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
-        shown = self._show(self._pair, X, None)
-        if shown is None:
+        shown = self._show(self._pair, X, NOWHERE)
+        if shown is NOWHERE:
             return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
         if type(shown) is tuple and len(shown) == 2:
             (f, gradient), aux = shown, None
