@@ -197,8 +197,6 @@ def test_the_gradient_of_a_tree():
         ({"options": {"metric": "canonical"}}, TypeError, ["LBFGS.metric", "None"]),
         ({"maxiter": 3, "options": {"maxiter": 4}}, ValueError, ["maxiter is given twice"]),
         ({"options": 3}, TypeError, ["options is a int", "dict"]),
-        ({"bounds": [(0, 1)]}, TypeError, ["bounds= is not supported yet"]),
-        ({"constraints": ()}, TypeError, ["constraints= is not supported yet"]),
         ({"hess": never}, TypeError, ["hessp"]),
         ({"method": 3}, TypeError, ["method is", "AcceleratedGradient"]),
         ({"rtoll": 1e-3}, TypeError, ["unknown option", "'rtol'"]),

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-DOCUMENTS = ("guide", "recipes", "libraries", "minima", "reach", "training", "training_jax")
+DOCUMENTS = ("guide", "recipes", "libraries", "many", "minima", "nonsmooth", "reach", "training")
+DOCUMENTS += ("training_jax",)
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{p}.md" for p in DOCUMENTS),

@@ -9,6 +9,7 @@ from stiefel.runs.result import Result, Status
 from stiefel.runs.stopping import MaxIterations, MaxSeconds, RelativeGradient
 
 from ._minimize import minimize
+from .batched import ManyResult, minimize_many
 from .check import check_gradient
 from .geometry import (
     ComplexCircle,
@@ -22,6 +23,14 @@ from .geometry import (
     Unitary,
 )
 from .minimum import check_minimum
+from .nonsmooth import (
+    L1,
+    AcceleratedProximal,
+    ProximalGradient,
+    ProximalLBFGS,
+    ProximalNewton,
+    RowNorms,
+)
 from .points import extrapolate, interpolate, nearest, random_point
 from .solvers import (
     LBFGS,
@@ -34,19 +43,26 @@ from .solvers import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "L1",
     "LBFGS",
     "AcceleratedGradient",
+    "AcceleratedProximal",
     "ComplexCircle",
     "ConjugateGradient",
     "Euclidean",
     "GradientDescent",
     "Grassmann",
+    "ManyResult",
     "MaxIterations",
     "MaxSeconds",
     "Oblique",
     "Orthogonal",
+    "ProximalGradient",
+    "ProximalLBFGS",
+    "ProximalNewton",
     "RelativeGradient",
     "Result",
+    "RowNorms",
     "SpecialOrthogonal",
     "Sphere",
     "Status",
@@ -58,6 +74,7 @@ __all__ = [
     "extrapolate",
     "interpolate",
     "minimize",
+    "minimize_many",
     "nearest",
     "random_point",
 ]

@@ -12,7 +12,8 @@ from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
 from stiefel.types import Manifold, Point
 
-from .habits import with_args
+from .constrained import is_constrained, minimize_constrained
+from .habits import translated, with_args
 from .minimum import escape_saddles
 from .starts import solve_from_many
 from .task import Task
@@ -33,6 +34,9 @@ def minimize(
     jac: Callable[..., Any] | bool | Rules | None = None,
     manifold: Manifold | Mapping[Any, Any] | Sequence[Any] | None = None,
     method: str | Solver | type[Solver] = "auto",
+    nonsmooth: Any = None,
+    constraints: Any = (),
+    bounds: Any = None,
     options: dict[str, Any] | None = None,
     hessp: Callable[[Any, Any], Any] | None = None,
     precond: Callable[..., Any] | None = None,
@@ -82,9 +86,21 @@ def minimize(
     method : str, solver or class of solvers, optional
         A name or a solver instance: "auto", "accelerated", "accelerated-gradient-restart",
         "gradient-descent", "lbfgs", "cg", "trust-region".
+    nonsmooth : term or structure of terms, optional
+        A convex term h added to ``fun``, which is then the smooth part f of F = f + h alone:
+        `L1` or `RowNorms`, or a structure of them (and None) like x0.  The methods are then
+        "proximal-newton" (the default with ``hessp``), "proximal-lbfgs" (the default without),
+        "proximal-gradient" and "accelerated-proximal"; the result has `smooth`, `nonsmooth`,
+        `support` and `multiplier` besides, and its ``gradient_norm`` is the length of the
+        proximal step divided by its t, χ.
+    constraints, bounds : optional
+        Further constraints in SciPy's vocabulary (`NonlinearConstraint`, `LinearConstraint`, dicts
+        or a list of them), and bounds on the entries of X: a pair (lower, upper) or
+        `scipy.optimize.Bounds`.  They are met by an augmented Lagrangian around ``method``; the
+        result has `stationarity`, `constraint_violation`, `complementarity` and `multipliers`.
     options : dict, optional
-        Parameters of the named method, as a dict.  SciPy's "maxiter", "gtol", "ftol", "maxfun" and
-        "disp" may stand there too.
+        Parameters of the named method, as a dict; with constraints, of the augmented Lagrangian.
+        SciPy's "maxiter", "gtol", "ftol", "maxfun" and "disp" may stand there too.
     hessp : callable, optional
         ``hessp(X, V)``, the Euclidean Hessian times V, for "trust-region".  By default the
         objective's own ``hessp``, autodiff for PyTorch and JAX, or differences of gradients.
@@ -157,8 +173,16 @@ def minimize(
     given = with_args(dict(locals()))
     extra = {name: given.pop(name) for name in ("escape", "starts", "seed", "workers")}
     if starts is None and not escape:
+        if is_constrained(given):
+            return minimize_constrained(minimize, translated(given))
         return Task(**given).run()
-    given |= extra | given.pop("unknown")
+    if escape and (nonsmooth is not None or is_constrained(given)):
+        raise ValueError(
+            "escape= is for smooth functions without further constraints; leave it out, or pass "
+            "starts= to try several starts"
+        )
+    given = translated(given) | extra
+    given |= given.pop("unknown")
     return (escape_saddles if starts is None else solve_from_many)(minimize, given)
 
 

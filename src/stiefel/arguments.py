@@ -218,7 +218,7 @@ def preconditioner_of(
     with_aux = _takes_aux(precond)
 
     def apply(X: Any, G: Any, aux: Any) -> Any:
-        point, gradient = objective.user_point(X), objective.user_point(G)
+        point, gradient = objective.shown_point(X), objective.shown_point(G)
         W = precond(point, gradient, aux) if with_aux else precond(point, gradient)
         return objective.solver_point(W, X, "the direction of precond")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 METHODS = {  # SciPy's name ↦ ours, in lower case
@@ -27,11 +28,12 @@ OPTIONS = {  # SciPy's name ↦ ours, whatever the method
     **{name: name for name in ("maxiter", "maxfun", "maxtime", "rtol", "gtol", "ftol", "progress")},
 }
 SOLVER_OPTIONS = {"maxcor": "memory"}
+# What `minimize` has where nothing is given, for the arguments that SciPy has elsewhere too.
+DEFAULTS: dict[str, Any] = {
+    "rtol": None, "gtol": 0.0, "ftol": 0.0, "maxiter": 100_000, "maxfun": None,
+    "maxtime": None, "progress": False,
+}  # fmt: skip
 NOT_HERE = {
-    "bounds": "bounds= is not supported yet: the columns of X are orthonormal, and its entries "
-    "cannot be bounded besides",
-    "constraints": "constraints= is not supported yet: X is kept on its manifold (XᴴX = I unless "
-    "manifold= says otherwise), and there can be no other constraint besides",
     "hess": "hess= is not used: pass the Hessian's product with a direction, hessp(X, V)",
     "hessian": "hessian= is not used: pass the Hessian's product with a direction, hessp(X, V)",
     "x_scale": "x_scale= is not used: scale the function's argument, or pass precond=",
@@ -63,6 +65,13 @@ def translate(task: Any) -> None:
         task.callback = _stopping(task.callback)
 
 
+def translated(given: dict[str, Any]) -> dict[str, Any]:
+    """The same for arguments that have not become a task."""
+    task = SimpleNamespace(**given)
+    translate(task)
+    return vars(task) | {"tol": None, "disp": None}
+
+
 def _take_options(task: Any) -> None:
     """Limits and tolerances among the options go where they belong; the rest is the solver's."""
     if not task.options:
@@ -80,7 +89,7 @@ def _take_options(task: Any) -> None:
 
 def _set(task: Any, name: str, value: Any, where: str) -> None:
     """Only a value that was not given twice; gtol by itself is the whole test, as in SciPy."""
-    default = task.defaults[name]
+    default = DEFAULTS[name]
     if getattr(task, name) not in (default, value):
         raise ValueError(
             f"{name} is given twice: {getattr(task, name)!r}, and {value!r} by {where}"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from stiefel.backends.arrays import describe, own_copy
 from stiefel.backends.ranks import Alone, Ranks
@@ -17,13 +17,15 @@ from stiefel.function.trees import Tree
 from stiefel.geometry.feasibility import feasible, is_feasible
 from stiefel.geometry.grassmann import check_invariant_gradient
 from stiefel.geometry.rotations import determinants
+from stiefel.nonsmooth import task as proximal
+from stiefel.nonsmooth.space import Sum
 from stiefel.runs.checkpoint import Checkpoint, Saved, open_checkpoint, owned
 from stiefel.runs.driver import Run, Solver
 from stiefel.runs.ledger import Ledger, Snapshot
 from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
 from stiefel.runs.result import Result
-from stiefel.runs.stopping import Rule
+from stiefel.runs.stopping import RoundedGradient, Rule
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 from stiefel.types import Point
@@ -51,6 +53,9 @@ class Task:
     jac: Any
     manifold: Any
     method: Any
+    nonsmooth: Any
+    constraints: Any
+    bounds: Any
     options: dict[str, Any] | None
     hessp: Callable[[Any, Any], Any] | None
     precond: Callable[..., Any] | None
@@ -72,12 +77,6 @@ class Task:
     tol: float | None
     disp: bool | None
     unknown: dict[str, Any]
-
-    # What `minimize` has where nothing is given, for the arguments that SciPy has elsewhere too.
-    defaults: ClassVar[dict[str, Any]] = {
-        "rtol": None, "gtol": 0.0, "ftol": 0.0, "maxiter": 100_000, "maxfun": None,
-        "maxtime": None, "progress": False,
-    }  # fmt: skip
 
     def run(self) -> Result:
         """Read, place, prepare, solve."""
@@ -113,14 +112,21 @@ class Task:
                 raise TypeError(suggest("option", next(iter(self.unknown)), names))
             check_value(self.value)
             self.tree = Tree(self.x0)
-            self.solver = solver_of(self.method, self.options)
+            self.solver = self._solver()
             self.leaves = leaves_of(self.tree, self.x0, self.manifold)
         agree(self.ranks, self.leaves, {"method": self.solver} | self._common())
 
+    def _solver(self) -> Solver:
+        if self.nonsmooth is None:
+            return solver_of(self.method, self.options)
+        proximal.refuse(self.precond, self.comm)
+        has_hessian = self.hessp is not None or hasattr(self.fun, "hessp")
+        return proximal.choose(self.method, self.options, has_hessian)
+
     def _common(self) -> dict[str, Any]:
         """The arguments on which all ranks must agree."""
-        apart = ("fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown",
-            "disp")  # fmt: skip
+        apart = {"fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown"}
+        apart |= {"disp", "nonsmooth", "constraints", "bounds"}  # which do not go with comm
         names = [name for name in self.__dataclass_fields__ if name not in apart]
         place = None if self.checkpoint is None else str(self.checkpoint)
         return {name: getattr(self, name) for name in names} | {"checkpoint": place}
@@ -132,6 +138,9 @@ class Task:
         X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
         self.geometry, self.restored = geometry, not is_feasible(geometry, X)
         self.X: Point = feasible(geometry, X) if self.restored else X
+        self.term: Sum | None = None
+        if self.nonsmooth is not None:
+            self.term = proximal.read_term(self.nonsmooth, geometry, self.tree, self.X)
 
     # -- what is minimised, how, and until when --------------------------------------------
 
@@ -174,6 +183,7 @@ class Task:
             "precond": self.precond,
             "hessp": self.hessp,
             "fnoise": self.fnoise,
+            "nonsmooth": self.term and self.term.terms,
         }
         if self.comm is None:
             return open_checkpoint(*place, self.geometry, self.X, **known)
@@ -185,25 +195,35 @@ class Task:
     def _solve(self) -> Result:
         saver, X = self.saver, self.X
         saved = saver.load(self.geometry) if saver is not None and saver.exists() else None
-        self.objective.calibrate(X)
+        self.objective.calibrate(X, self.geometry.eps(X))
         check_invariant_gradient(self.geometry, X, self.objective.first_gradient)
         problem, callback = self._problem(), self.callback and self.threads.freely(self.callback)
         ledger = Ledger(problem, self.objective, self.ranks, restorations=int(self.restored))
         callback = shared_callback(self.ranks, callback)
-        run = Run(ledger, self.solver, self.rule, callback, self.line, saver)
+        rule = self.rule | RoundedGradient(self._rounding())
+        run = Run(ledger, self.solver, rule, callback, self.line, saver)
         if saver is not None and saved is not None:
             saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)
-            return run.resume(self._rewound(saved))
+            return proximal.report(problem, run.resume(self._rewound(saved)))
         box, self.X = [X], None  # nobody holds on to the start
         del X
-        return run.start(box)
+        return proximal.report(problem, run.start(box))
 
     def _problem(self) -> Problem:
         objective, precond = self.objective, self.preconditioner
         fnoise = None if self.fnoise is None else self.fnoise * objective.scale
         model = Model(self.geometry.eps(self.X), fnoise, objective.initial_magnitude)
         precond = precond and self.threads.freely(precond)
-        return Problem(self.geometry, objective, precond, objective.hessian_product, model)
+        hessp = objective.hessian_product
+        problem = Problem(self.geometry, objective, precond, hessp, model)
+        return problem if self.term is None else proximal.with_term(problem, self.term, self.solver)
+
+    def _rounding(self) -> float:
+        """What rounding leaves of a gradient when it is projected, in the user's units."""
+        leaves = self.X if isinstance(self.X, tuple) else (self.X,)
+        entries = self.ranks.total(sum(math.prod(leaf.shape) for leaf in leaves))
+        largest = self.objective.largest_gradient / self.objective.scale
+        return 2.0 * self.geometry.eps(self.X) * math.sqrt(entries) * largest
 
     def _rewound(self, saved: Saved) -> Saved:
         """The counts of the run so far are those of the file."""

@@ -5,9 +5,11 @@ optimizer = stiefel.torch.SGD(model, lr=0.1, momentum=0.9)      # or Adam, or Mu
 loss.backward(); optimizer.step()
 
 `SGD`, `Adam` and `Muon` are for training on batches and move all parameters of a model, marked and
-free.  `Accelerated` is for a loss of the whole data and searches along lines.
+free.  `Accelerated` is for a loss of the whole data and searches along lines.  `minimize` returns a
+solution that has derivatives.
 """
 
+from stiefel.batched.torch_implicit import minimize
 from stiefel.training.torch_accelerated import Accelerated, is_marked, mark_orthonormal
 from stiefel.training.torch_marks import copy_marks, is_orthonormal, orthonormal
 from stiefel.training.torch_rules import SGD, Adam, Muon
@@ -21,5 +23,6 @@ __all__ = [
     "is_marked",
     "is_orthonormal",
     "mark_orthonormal",
+    "minimize",
     "orthonormal",
 ]

@@ -42,6 +42,7 @@ class Status(Enum):
     INTERRUPTED = "an exception ended the run"
     ROUNDING_LIMIT = "rounding errors hide any further progress"
     NOT_FINITE = "the function or its gradient is not finite"
+    INFEASIBLE = "no point was found that meets the constraints"
     STEP_NOT_FOUND = "no step along the direction decreases the function"
 
     def __str__(self) -> str:
@@ -62,6 +63,14 @@ class Status(Enum):
 
     def __int__(self) -> int:
         return list(type(self)).index(self)
+
+    @classmethod
+    def _missing_(cls, value: object) -> Status | None:
+        """``Status(code)`` of the integers in which compiled code tells it, 0 for CONVERGED."""
+        members = list(cls)
+        if hasattr(value, "__index__") and 0 <= (code := value.__index__()) < len(members):
+            return members[code]
+        return None
 
 
 class Gradient(NamedTuple):

@@ -4,7 +4,8 @@
 
 on a periodic box of any dimension.  |ψ| is smoothed to sqrt(ψ² + ε²), and ε falls from stage to
 stage.  The preconditioner inverts, by FFT, the quadratic function that lies above the smoothed
-one and touches it at ψ.
+one and touches it at ψ.  The last stage is the problem itself, by a proximal Newton method: modes
+end exactly where they end, and the residual is that of the nonsmooth problem.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Array = np.ndarray[Any, Any]
 STAGES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)  # ε, in the units of ψ
 FLAT = 1e-8  # decrease over ten iterations: as μ → ∞ rotations among the modes cost nothing
 UNSMOOTHED = 1e-13  # an ε beneath the rounding of any ψ
+MOST_EVALUATIONS = 1000  # of the last stage
 
 
 class ClosedForm(NamedTuple):
@@ -84,6 +86,20 @@ class Modes:
     def evaluations(self) -> int:
         return sum(r.nfev for r in self.results)
 
+    @property
+    def residual(self) -> float:
+        """χ of the problem without smoothing: the proximal step divided by its length t.
+
+        NaN if the last stage was left out.
+        """
+        last = self.results[-1]
+        return float(last.gradient_norm) if "support" in last else math.nan
+
+    @property
+    def supports(self) -> Array:
+        """Volume on which ψ_j is not zero."""
+        return np.count_nonzero(self.X, axis=0) * self.objective.cell_volume
+
     def extents(self, threshold: float = 1e-2) -> Array:
         """Volume on which |ψ_j| exceeds ``threshold`` times its maximum."""
         size = np.abs(self.X)
@@ -100,6 +116,7 @@ def compressed_modes(
     potential: Array | None = None,
     stages: Sequence[float] = STAGES,
     rtol: float = 1e-2,
+    gtol: float = 1e-8,
     seed: Any = 0,
     start: Array | None = None,
     callback: Callable[[Any], Any] | None = None,
@@ -121,6 +138,8 @@ def compressed_modes(
         The values of ε, falling.
     rtol
         Each stage ends when its gradient has fallen by this factor, or when f has stopped falling.
+    gtol
+        The last stage, without smoothing, ends when χ ≤ gtol; 0 leaves it out.
     seed, start
         Of the random smooth start, or the start itself, (n, number) with orthonormal columns.
     callback, progress
@@ -147,7 +166,36 @@ def compressed_modes(
         )
         X = result.x
         results.append(result)
-    return Modes(X, objective, tuple(results))
+    if gtol:
+        results.append(_finished(objective, X, gtol, callback, progress))
+    return Modes(results[-1].x, objective, tuple(results))
+
+
+def _finished(
+    objective: CompressedModes,
+    X: Array,
+    gtol: float,
+    callback: Callable[[Any], Any] | None,
+    progress: bool,
+) -> stiefel.Result:
+    """The problem itself, ⟨X, HX⟩ + (√c/μ)‖X‖₁, from the modes of the last ε."""
+    H = hamiltonian(objective)
+
+    def fun(X: Array) -> tuple[float, Array]:
+        HX = H @ X
+        return float(np.vdot(X, HX)), 2.0 * HX
+
+    return stiefel.minimize(
+        fun,
+        X,
+        nonsmooth=stiefel.L1(math.sqrt(objective.cell_volume) / objective.mu),
+        hessp=lambda X, V: 2.0 * (H @ V),
+        rtol=0.0,
+        gtol=gtol,
+        maxfun=MOST_EVALUATIONS,
+        callback=callback,
+        progress=progress,
+    )
 
 
 def refined(modes: Modes) -> Array:

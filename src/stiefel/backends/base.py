@@ -192,6 +192,15 @@ class Kernels:
         """Re⟨A, B⟩ of small matrices (no sum over ranks)."""
         return self.xp.sum(self.real(self.conj(A) * B))
 
+    def largest(self, a: Array) -> Array:
+        """The largest of the numbers that belong to the matrices of a stack."""
+        return self.xp.max(a)
+
+    def eigh(self, A: Array) -> tuple[Array, Array]:
+        """Eigenvalues, in any order, and eigenvectors of a small (stack of) Hermitian A."""
+        values, vectors = self.xp.linalg.eigh(A)
+        return values, vectors
+
     def hermitian(self, A: Array) -> Array:
         """(A + Aᴴ)/2."""
         return 0.5 * (A + self.adjoint(A))

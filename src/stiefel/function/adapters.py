@@ -23,6 +23,7 @@ FREE = (
     'jac="jax" or jac="torch" differentiates a function written with that library, jac="3-point" '
     "takes differences of its values"
 )
+IMAGINARY = 1e-8  # relative to the real part: more than rounding
 Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
 
 
@@ -124,14 +125,27 @@ def as_float(value: Any) -> float:
             "pass jac=True if fun returns (value, gradient)"
         )
     shape = getattr(value, "shape", ())
-    if value is None or isinstance(value, (str, bytes)) or tuple(shape) != ():
+    no_number = value is None or isinstance(value, (str, bytes, bool, np.bool_))
+    if no_number or tuple(shape) != ():
         raise TypeError(f"the value of fun is {describe(value)}; expected a real scalar")
+    if isinstance(value, (complex, np.complexfloating)):
+        return _real_part(complex(value))
     try:
         return float(value)
     except TypeError as error:
         raise TypeError(
             f"the value of fun is {describe(value)}; expected a real scalar (return its real part?)"
         ) from error
+
+
+def _real_part(value: complex) -> float:
+    """Of a value that should be real: an imaginary part beyond rounding is a mistake."""
+    if abs(value.imag) > IMAGINARY * abs(value.real):
+        raise TypeError(
+            f"the value of fun is complex, {value}; expected a real scalar.  If f is real in "
+            "theory, look for a matrix that is not Hermitian; otherwise return the real part"
+        )
+    return value.real
 
 
 def check_gradient(G: Any, X: Array, name: str) -> Array:

@@ -27,9 +27,12 @@ from .adapters import adapt, adapt_hessian, as_float, as_pair, check_gradient
 from .differences import Differences
 from .trees import Tree
 
-LARGEST_EXPONENT = 1000
 NOWHERE = object()
-SAFE = 1e100  # squares of gradients must neither overflow nor underflow
+# Entries of gradients between 1/ordinary and ordinary leave f as it is; of double and of single
+# precision.  tests/test_scales.py has the scales at which methods fail without it.
+ORDINARY = (1e6, 1e3)
+EXPONENTS = (1000, 120)  # of the largest scale
+SINGLE = 1e-10  # eps of single precision is above it
 
 
 class EvaluationLimit(Exception):
@@ -51,6 +54,7 @@ class CountedObjective:
         self.nfev = self.njev = self.nhev = 0
         self.scale = 1.0  # a power of two; see `calibrate`
         self.initial_magnitude = 0.0  # |f(x0)|, scaled
+        self.largest_gradient = 0.0  # of the entries at x0, scaled
         self._limit = max_evaluations
         self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
@@ -72,8 +76,14 @@ class CountedObjective:
         )
 
     def user_point(self, X: Any) -> Any:
-        """X in the structure of x0."""
+        """X in the structure of x0, to be kept by the user."""
         return self._tree.unflatten(X) if isinstance(X, tuple) else X
+
+    def shown_point(self, X: Any) -> Any:
+        """X in the structure of x0, to be looked at: NumPy arrays cannot be written to."""
+        if isinstance(X, tuple):
+            return self._tree.unflatten(tuple(map(read_only, X)))
+        return read_only(X)
 
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
@@ -155,7 +165,7 @@ class CountedObjective:
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
         try:
-            return function(self.user_point(X))
+            return function(self.shown_point(X))
         except Exception:
             leaves = X if isinstance(X, tuple) else (X,)
             if all(kernels_for(leaf).finite(leaf) for leaf in leaves):
@@ -176,26 +186,29 @@ class CountedObjective:
         if self._hessp_runs_fun:
             self._count(value=True, gradient=True)
         self.nhev += 1
-        product = self._hessp(self.user_point(X), self.user_point(V))
+        product = self._hessp(self.shown_point(X), self.shown_point(V))
         HV = self.solver_point(product, X, "the product of hessp")
         if self.scale == 1.0:
             return HV
         return tuple(self.scale * h for h in HV) if isinstance(HV, tuple) else self.scale * HV
 
-    def calibrate(self, X: Any) -> None:
-        """Evaluate at X once; scale extreme functions by a power of two, which rounds nothing.
+    def calibrate(self, X: Any, eps: float = 2.0**-52) -> None:
+        """Evaluate at X once; scale functions of unusual size by a power of two: it rounds nothing.
 
-        Squared norms of gradients near 1e±200 would overflow or vanish.
+        Squares of tiny or huge gradients would vanish or overflow, and a first step of 0.1 times
+        such a gradient would be none, or far too long.
         """
         f, G, aux = self.value_and_gradient(X)
         leaves = G if isinstance(G, tuple) else (G,)
         largest = self._largest(leaves)
-        if math.isfinite(largest) and largest > 0 and not 1 / SAFE < largest < SAFE:
+        ordinary, most = ORDINARY[eps > SINGLE], EXPONENTS[eps > SINGLE]
+        if math.isfinite(largest) and largest > 0 and not 1 / ordinary < largest < ordinary:
             # The scale itself must not overflow: subnormal gradients keep a part of their size.
-            self.scale = 2.0 ** min(-round(math.log2(largest)), LARGEST_EXPONENT)
+            self.scale = 2.0 ** max(min(-math.frexp(largest)[1], most), -most)
             leaves = tuple(self.scale * g for g in leaves)
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self.initial_magnitude = abs(f)
+        self.largest_gradient = largest * self.scale
         self._held = (X, (f, G, aux))
 
     @property
@@ -236,6 +249,15 @@ class CountedObjective:
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
         return max(largest(g) for g in leaves)
+
+
+def read_only(x: Array) -> Array:
+    """A view of x that refuses to be written to, where the library knows such."""
+    if not isinstance(x, np.ndarray):
+        return x
+    view = x.view()
+    view.flags.writeable = False
+    return view
 
 
 def _like(x: Array) -> Array:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+DEEPEST = 50
+
 
 class Tree:
     """The structure of a nested dict/list/tuple; its leaves are everything else."""
 
     def __init__(self, example: Any) -> None:
+        _check_depth(example)
         self._example = _skeleton(example)
         self.paths: list[str] = [path for path, _ in _walk(example, "")]
 
@@ -24,6 +27,14 @@ class Tree:
 
     def unflatten(self, leaves: tuple[Any, ...]) -> Any:
         return _rebuild(self._example, iter(leaves))
+
+
+def _check_depth(x: Any, depth: int = 0) -> None:
+    """A list that contains itself has no leaves."""
+    if depth > DEEPEST:
+        raise ValueError(f"x0 is nested more than {DEEPEST} deep, or contains itself")
+    for part in x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ():
+        _check_depth(part, depth + 1)
 
 
 def _is_node(x: Any) -> bool:

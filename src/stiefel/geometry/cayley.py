@@ -242,4 +242,4 @@ def transport(
 def longest(k: Kernels, frame: Frame) -> Array:
     """The largest ‖φ(W)‖²_F of the matrices of a stack."""
     C, gram_C = velocity_of(frame)
-    return k.xp.max(k.xp.sum(k.real(k.conj(C) * gram_C), axis=(-2, -1)))
+    return k.largest(k.xp.sum(k.real(k.conj(C) * gram_C), axis=(-2, -1)))

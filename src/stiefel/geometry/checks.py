@@ -12,6 +12,15 @@ from stiefel.types import Array
 
 # Looser than rounding: a start written with eight digits is the user's business to accept.
 ORTHONORMAL_TOLERANCE = 1e-8
+UNSUPPORTED = {
+    "float16",
+    "bfloat16",
+    "float96",
+    "float128",
+    "complex32",
+    "complex192",
+    "complex256",
+}
 
 
 def check_array(X: Array, name: str, may_be_empty: bool = False) -> None:
@@ -20,6 +29,15 @@ def check_array(X: Array, name: str, may_be_empty: bool = False) -> None:
             f"{name} is {describe(X)}; expected an array (NumPy, PyTorch or JAX), "
             "for example numpy.asarray(..., dtype=float)"
         )
+    if isinstance(X, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array; expected all entries: pass {name}.filled(...)")
+    if str(X.dtype).removeprefix("torch.") in UNSUPPORTED:
+        raise TypeError(
+            f"{name} has dtype {X.dtype}; expected float32, float64, complex64 or complex128: "
+            "small precisions cannot hold an orthonormal matrix, larger ones have no LAPACK"
+        )
+    if str(getattr(X, "layout", "torch.strided")) != "torch.strided":
+        raise TypeError(f"{name} is a sparse tensor; expected a dense one: pass {name}.to_dense()")
     if not is_floating(X):
         raise TypeError(
             f"{name} has dtype {X.dtype}; expected a real or complex floating-point dtype: "

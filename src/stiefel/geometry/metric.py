@@ -82,10 +82,12 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     P = P + (1e-3 * _mean_diagonal(k, P) + _tiny(k, P)) * one
     R = R + (1e-6 * _mean_diagonal(k, R) + _tiny(k, R)) * one
     root, inverse_root = _roots(k, P)
-    values, vectors = xp.linalg.eigh(k.hermitian(root @ R @ root))
+    values, vectors = k.eigh(k.hermitian(root @ R @ root))
     middle = _rebuild(k, vectors, xp.sqrt(xp.clip(values, 0.0, None)))
-    values, vectors = xp.linalg.eigh(k.hermitian(inverse_root @ middle @ inverse_root))
-    values = xp.maximum(values, values[..., -1:] / largest_ratio)
+    values, vectors = k.eigh(k.hermitian(inverse_root @ middle @ inverse_root))
+    # Relative to the largest one: logarithms of 2ᵖx would round differently.
+    values = values / xp.max(values, axis=-1, keepdims=True)
+    values = xp.maximum(values, 1.0 / largest_ratio)
     values = values / xp.exp(xp.mean(xp.log(values), axis=-1, keepdims=True))
     return _rebuild(k, vectors, 1.0 / values)
 
@@ -96,12 +98,12 @@ def spread(k: Kernels, D: Array, E: Array | None) -> Array:
     if E is not None:
         inverse_root = _roots(k, E)[1]
         D = inverse_root @ D @ inverse_root
-    values = k.xp.linalg.eigvalsh(k.hermitian(D))
-    return k.xp.max(values[..., -1] / values[..., 0])
+    values, _ = k.eigh(k.hermitian(D))
+    return k.largest(k.xp.max(values, axis=-1) / k.xp.min(values, axis=-1))
 
 
 def _roots(k: Kernels, A: Array) -> tuple[Array, Array]:
-    values, vectors = k.xp.linalg.eigh(A)
+    values, vectors = k.eigh(A)
     root = k.xp.sqrt(values)
     return _rebuild(k, vectors, root), _rebuild(k, vectors, 1.0 / root)
 

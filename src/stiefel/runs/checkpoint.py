@@ -258,6 +258,7 @@ def fingerprint(
     precond: Any = None,
     hessp: Any = None,
     fnoise: float | None = None,
+    nonsmooth: Any = None,
 ) -> dict[str, str]:
     """Names and hashes by which a run is recognised; everything that decides its next bit."""
     leaves = x0 if isinstance(x0, tuple) else (x0,)
@@ -275,6 +276,7 @@ def fingerprint(
         "precond": "none" if precond is None else "given",
         "hessp": "none" if hessp is None else "given",
         "fnoise": repr(fnoise),
+        "nonsmooth": describe(nonsmooth),
     }
 
 

@@ -242,7 +242,7 @@ class Ledger:
     def snapshot(self, state: SolverState) -> Snapshot:
         scale = self.objective.scale
         return Snapshot(
-            self.objective.user_point(state.x),
+            self.objective.shown_point(state.x),
             state.at.f / scale,
             state.at.norm / scale,
             state.gamma * scale,

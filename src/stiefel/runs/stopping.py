@@ -126,6 +126,22 @@ class AbsoluteGradient(Rule):
 
 
 @dataclass(frozen=True)
+class RoundedGradient(Rule):
+    """Converged when ‖∇f(X)‖_g* is what rounding leaves of the gradient before its projection."""
+
+    level: float
+
+    def reason(self, p: Progress) -> Reason | None:
+        if not p.gradient_norm <= self.level:
+            return None
+        return Reason(
+            Status.CONVERGED,
+            f"gradient norm {p.gradient_norm:.2e} is at its rounding level, {self.level:.2e}: "
+            "the projection of a gradient that is larger by the digits of the precision",
+        )
+
+
+@dataclass(frozen=True)
 class SmallDecrease(Rule):
     """Converged when f fell by less than tolerance · max(|f|, 1) over ten iterations."""
 

@@ -30,6 +30,7 @@ from .wolfe import Found, Lost, Wolfe
 
 RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
+LONGEST = 1.0  # of a first trial: columns have length one, and far away a curve turns round
 ETA = 0.4  # Hager and Zhang's bound on negative β
 
 
@@ -105,7 +106,10 @@ class ConjugateGradient:
         if not s.at.norm > 0:
             return s._replace(failure=Status.ROUNDING_LIMIT)
         length = math.sqrt(s.aim.curve.squared_norm)
-        first = s.first or self.initial_length / length
+        longest = s.aim.curve.longest
+        first = min(
+            s.first or self.initial_length / length, LONGEST / longest if longest else math.inf
+        )
         found = self._search(problem, s.at, s.aim, first, s.watch)
         if isinstance(found, Lost):
             return self._recover(problem, s._replace(watch=found.watch))

@@ -1,0 +1,71 @@
+"""Kernels of a batch for JAX arrays, to be compiled as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from stiefel.backends.jax import JaxKernels
+
+from .kernels import PerProblem
+
+Array = Any
+
+UNROLLED = 8  # columns
+
+
+class JaxMany(PerProblem, JaxKernels):
+    @property
+    def number(self) -> Any:  # type: ignore[override]
+        """Double, or single while JAX computes in single precision."""
+        return jnp.zeros(()).dtype
+
+    def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
+        return formula(self, *arguments)
+
+    def some(self, mask: Array) -> bool:
+        return True
+
+    def on_some(
+        self, mask: Array, function: Callable[..., Any], arrays: tuple[Array, ...], default: Any
+    ) -> Any:
+        def found() -> Any:
+            return self.choose(mask, function(*arrays), default)
+
+        return jax.lax.cond(jnp.any(mask), found, lambda: default)
+
+    def repeat(self, times: int, function: Callable[[Any], Any], state: Any) -> Any:
+        return jax.lax.fori_loop(0, times, lambda _, s: function(s), state)
+
+    # Products with a small matrix on the right, as sums of columns times rows: one loop over the
+    # batch that XLA fuses with its neighbours, in place of a call for each of its matrices.
+
+    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
+        return _times(X, P) + _times(U, Q)
+
+    def subtract(self, G: Array, X: Array, S: Array) -> Array:
+        return G - _times(X, S)
+
+    def block_sum(self, block: Array, weights: Array) -> Array:
+        return jnp.einsum("bm,bm...->b...", weights.astype(block.dtype), block)
+
+    def _exact_power(self, exponent: Array) -> Array:
+        return jnp.ldexp(jnp.ones_like(exponent), exponent.astype(int))
+
+    def frexp(self, a: Array) -> tuple[Array, Array]:
+        mantissa, exponent = jnp.frexp(a)
+        return mantissa, jnp.ldexp(jnp.ones_like(a), exponent)
+
+    def last_bit(self, mantissa: Array, bits: int) -> Array:
+        digits = (jnp.abs(mantissa) * 2.0**bits).astype(jnp.zeros((), int).dtype)
+        return (digits & -digits).astype(mantissa.dtype) * 2.0**-bits
+
+
+def _times(X: Array, P: Array) -> Array:
+    if P.shape[-2] > UNROLLED:
+        return X @ P
+    terms = [X[..., :, j : j + 1] * P[..., j : j + 1, :] for j in range(P.shape[-2])]
+    return sum(terms[1:], terms[0])

@@ -1,0 +1,447 @@
+"""Array operations for many problems at once: the first axis counts problems, and is never summed.
+
+`PerProblem` turns the kernels of an array library into those of a batch: inner products and traces
+have shape (B,), a decision is a mask of shape (B,), and a choice is `choose`.  Small systems and
+small eigenproblems are solved by text that is elementwise in the batch, in place of one call of
+LAPACK for each matrix.  What a library can skip when a mask is empty it may skip: `some` and
+`on_some` ask; a compiler answers that it cannot know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .shared import Kernels, NumpyKernels
+
+Array = Any
+
+UNROLLED_SOLVE = 12  # rows of a system that is eliminated elementwise
+UNROLLED_EIGH = 4  # columns of a matrix that is diagonalised elementwise
+FEW = 300  # matrices, for which LAPACK takes less time
+SWEEPS = 4  # of Jacobi's method; three give six digits of a 4×4 matrix
+
+
+class PerProblem(Kernels):
+    """Sums for each problem; decisions are arrays."""
+
+    fast_memory: int = 1 << 62  # numbers of a point that a part of a batch may have
+    number: Any  # the dtype of decisions: double where the library has it
+
+    # -- sums -------------------------------------------------------------------------------
+
+    def _dot(self, A: Array, B: Array) -> Array:
+        return self.numbers(self.xp.sum(self.real(self.conj(A) * B), axis=_inner_axes(A)))
+
+    def trace(self, A: Array) -> Array:
+        found = self.real(self.xp.linalg.trace(A))
+        return self.numbers(
+            self.xp.sum(found, axis=_inner_axes(found)) if found.ndim > 1 else found
+        )
+
+    def squared_frobenius(self, A: Array) -> Array:
+        return self._dot(A, A)
+
+    def small_inner(self, A: Array, B: Array) -> Array:
+        return self._dot(A, B)
+
+    def largest(self, a: Array) -> Array:
+        return self.numbers(self.xp.max(a, axis=_inner_axes(a)) if a.ndim > 1 else a)
+
+    def numbers(self, a: Array) -> Array:
+        """(B,) numbers in the precision of decisions."""
+        return a if a.dtype == self.number else self.xp.astype(a, self.number)
+
+    def integers(self, a: Array) -> Array:
+        return self.xp.astype(a, self.xp.int32)
+
+    # -- blocks (B, m, ...) of vectors ------------------------------------------------------
+
+    def block_dot(self, block: Array, C: Array) -> Array:
+        """Re⟨block_i, C⟩ for all i, shape (B, m)."""
+        products = self.real(self.conj(block) * self.weigh(C)[:, None, ...])
+        return self.numbers(self.xp.sum(products, axis=tuple(range(2, block.ndim))))
+
+    def block_sum(self, block: Array, weights: Array) -> Array:
+        """Σ_i weights_i block_i."""
+        return self.xp.sum(self.spread_out(weights, block) * block, axis=1)
+
+    def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
+        """``block`` with C in row ``row`` of the problems in the mask."""
+        rows = self.xp.arange(block.shape[1], device=self.device(row))
+        here = mask[:, None] & (row[:, None] == rows)
+        shape = tuple(here.shape) + (1,) * (block.ndim - 2)
+        return self.xp.where(self.xp.reshape(here, shape), C[:, None, ...], block)
+
+    # -- decisions --------------------------------------------------------------------------
+
+    def spread_out(self, a: Array, like: Array) -> Array:
+        """Numbers (B,) or (B, m) so that they multiply ``like``, in its precision."""
+        real = like.real.dtype if self.is_complex(like) else like.dtype
+        a = a if a.dtype == real else self.xp.astype(a, real)
+        return self.xp.reshape(a, tuple(a.shape) + (1,) * (like.ndim - a.ndim))
+
+    def choose(self, mask: Array, a: Any, b: Any) -> Any:
+        """a where the mask is set, else b; of arrays, or of tuples of them."""
+        if a is None:
+            return None
+        if isinstance(a, tuple):
+            parts = [self.choose(mask, u, v) for u, v in zip(a, b, strict=True)]
+            return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
+        return self.xp.where(self.xp.reshape(mask, (-1,) + (1,) * (a.ndim - 1)), a, b)
+
+    def some(self, mask: Array) -> bool:
+        """False only if it is known that no problem is in the mask."""
+        return bool(self.xp.any(mask))
+
+    def on_some(
+        self, mask: Array, function: Callable[..., Any], arrays: tuple[Array, ...], default: Any
+    ) -> Any:
+        """``function`` of the arrays for the problems in the mask, ``default`` for the others."""
+        (index,) = self.xp.nonzero(mask)
+        if index.shape[0] == 0:
+            return default
+        if index.shape[0] == mask.shape[0]:
+            return function(*arrays)
+        found = function(*(self.take(a, index) for a in arrays))
+        return tuple(self._put(old, index, new) for old, new in zip(default, found, strict=True))
+
+    def _put(self, old: Array, index: Array, new: Array) -> Array:
+        out = self.xp.asarray(old, copy=True)
+        out[index] = new
+        return out
+
+    def take(self, a: Any, index: Array) -> Any:
+        """The problems in ``index``; of arrays, or of tuples of them."""
+        if a is None:
+            return None
+        if isinstance(a, tuple):
+            parts = [self.take(u, index) for u in a]
+            return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
+        return a[index]
+
+    def power_of_two(self, a: Array) -> Array:
+        """The power of two next to 1/a, which rounds nothing; 1 where a is 0 or not finite."""
+        xp = self.xp
+        usable = xp.isfinite(a) & (a > 0)
+        most = math.log2(float(xp.finfo(a.dtype).max)) - 24
+        exponent = xp.clip(-xp.round(xp.log2(xp.where(usable, a, xp.ones_like(a)))), -most, most)
+        return self._exact_power(exponent)
+
+    def _exact_power(self, exponent: Array) -> Array:
+        return 2.0**exponent
+
+    def frexp(self, a: Array) -> tuple[Array, Array]:
+        """m and 2^e with a = m 2^e, 1/2 ≤ |m| < 1."""
+        raise NotImplementedError
+
+    def last_bit(self, mantissa: Array, bits: int) -> Array:
+        """The place value of the last bit of 1/2 ≤ |mantissa| < 1 that is not zero."""
+        raise NotImplementedError
+
+    def own(self, a: Array) -> Array:
+        """``a`` in the memory layout of the solver."""
+        return a
+
+    def shown(self, a: Array) -> Array:
+        """``a`` as the user sees it."""
+        return a
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """Parts of a batch, one after the other; of arrays, or of tuples of them."""
+        first = parts[0]
+        if len(parts) == 1 or first is None:
+            return first
+        if isinstance(first, tuple):
+            found = [self.joined(leaves) for leaves in zip(*parts, strict=True)]
+            return type(first)(*found) if hasattr(first, "_fields") else tuple(found)
+        return self._one_after_another(parts)
+
+    def _one_after_another(self, parts: Sequence[Array]) -> Array:
+        return self.xp.concat(list(parts))
+
+    def repeat(self, times: int, function: Callable[[Any], Any], state: Any) -> Any:
+        """``function`` applied so many times."""
+        for _ in range(times):
+            state = function(state)
+        return state
+
+    def entries(self, A: Array) -> list[list[Array]]:
+        """The entries of matrices, each an array over the batch."""
+        size = range(A.shape[-1])
+        return [[A[..., i, j] for j in size] for i in size]
+
+    def assembled(self, entries: Sequence[Sequence[Array]], axes: int) -> Array:
+        """Matrices (axes = 2) or one row of them (axes = 1) from their entries."""
+        rows = [self.xp.stack(row, axis=-1) for row in entries]
+        return rows[0] if axes == 1 else self.xp.stack(rows, axis=-2)
+
+    # -- small matrices ---------------------------------------------------------------------
+
+    def solve(self, A: Array, B: Array) -> Array:
+        """A⁻¹B.  Without pivoting where it is small: A = I − tK/2 with a short step; see `frame`.
+
+        The Hermitian part of A is then near I, of every Schur complement too.
+        """
+        if A.shape[-1] > UNROLLED_SOLVE:
+            return super().solve(A, B)
+        one, M = self.eye(A), self.xp.concat([A, B + 0.0 * A], axis=-1)
+        for j in range(A.shape[-1]):
+            column, row = M[..., :, :1] - one[:, j : j + 1], M[..., j : j + 1, :]
+            M = M[..., :, 1:] - column * (row[..., 1:] / row[..., :1])
+        return M
+
+    def eigh(self, A: Array) -> tuple[Array, Array]:
+        return jacobi(self, A) if A.shape[-1] <= UNROLLED_EIGH else super().eigh(A)
+
+
+def _inner_axes(A: Array) -> tuple[int, ...]:
+    return tuple(range(1, A.ndim))
+
+
+def jacobi(k: PerProblem, A: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors by Jacobi's cyclic rotations, elementwise in the batch.
+
+    After the phase e of a_pq has been taken off column q, the rotation that annihilates a_pq has
+    tan θ = t with t = 2|a_pq| sgn d/(|d| + √(d² + 4|a_pq|²)), d = a_qq − a_pp: a_pp falls by
+    t|a_pq|, a_qq rises by it.
+    """
+    size = A.shape[-1]
+    flat = k.entries(A)
+    d = tuple(k.real(flat[i][i]) for i in range(size))
+    a = {(i, j): flat[i][j] for i in range(size) for j in range(i + 1, size)}
+    one = k.xp.ones_like(flat[0][0])
+    v = tuple(tuple(one if i == j else 0.0 * one for j in range(size)) for i in range(size))
+    d, _, v = k.repeat(SWEEPS if size > 2 else 1, lambda state: _sweep(k, *state), (d, a, v))
+    return k.assembled([d], 1), k.assembled(v, 2)
+
+
+def _sweep(k: PerProblem, diagonal: Any, upper: Any, vectors: Any) -> tuple[Any, Any, Any]:
+    """Every entry above the diagonal is annihilated once."""
+    d, a, v = list(diagonal), dict(upper), [list(row) for row in vectors]
+    size = len(d)
+    for p in range(size):
+        for q in range(p + 1, size):
+            t, c, s, e = _rotation(k, d[p], d[q], a[p, q])
+            change = t * k.xp.abs(a[p, q]) if k.is_complex(a[p, q]) else t * a[p, q]
+            d[p], d[q], a[p, q] = d[p] - change, d[q] + change, 0.0 * a[p, q]
+            for r in range(size):
+                if r not in (p, q):
+                    _rotate(k, a, r, p, q, c, s, e)
+            for row in v:
+                rest = row[q] if e is None else e * row[q]
+                row[p], row[q] = c * row[p] - s * rest, s * row[p] + c * rest
+    return tuple(d), a, tuple(map(tuple, v))
+
+
+def _rotate(k: PerProblem, a: Any, r: int, p: int, q: int, c: Array, s: Array, e: Any) -> None:
+    """a_rp and a_rq after a rotation; only entries above the diagonal are kept."""
+    x = a[r, p] if r < p else k.conj(a[p, r])
+    y = a[r, q] if r < q else k.conj(a[q, r])
+    y = y if e is None else e * y
+    x, y = c * x - s * y, s * x + c * y
+    a[min(r, p), max(r, p)] = x if r < p else k.conj(x)
+    a[min(r, q), max(r, q)] = y if r < q else k.conj(y)
+
+
+def _rotation(k: PerProblem, dp: Array, dq: Array, apq: Array) -> tuple[Array, Array, Array, Any]:
+    """t, cos θ, sin θ and the phase, which is None of a real matrix."""
+    xp, tiny = k.xp, float(k.xp.finfo(apq.dtype).smallest_normal)
+    d, size = dq - dp, xp.abs(apq) if k.is_complex(apq) else apq
+    root = xp.sqrt(d * d + 4.0 * size * size) + tiny
+    t = 2.0 * size / xp.where(d < 0, d - root, d + root)
+    c = 1.0 / xp.sqrt(1.0 + t * t)
+    if not k.is_complex(apq):
+        return t, c, t * c, None
+    e = xp.where(size > tiny, k.conj(apq) / xp.astype(size + tiny, apq.dtype), 1.0 + 0.0 * apq)
+    return t, xp.astype(c, apq.dtype), xp.astype(t * c, apq.dtype), e
+
+
+# -- NumPy: problems lie side by side in memory -------------------------------------------------
+
+
+class Side(np.ndarray[Any, Any]):
+    """A stack (B, ..., n, k) whose first axis is the fastest in memory.
+
+    Elementwise operations keep the layout by themselves; products are sums of long vectors, in
+    place of B calls of BLAS.
+    """
+
+    def __matmul__(self, other: Any) -> Any:
+        return _product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return _product(other, self)
+
+
+def _product(A: Any, B: Any) -> Any:
+    stack = A.shape[:-2] if A.ndim > B.ndim else B.shape[:-2]
+    out = empty((*stack, A.shape[-2], B.shape[-1]), np.result_type(A, B))
+    np.einsum("...ij,...jk->...ik", A.view(np.ndarray), B.view(np.ndarray), out=out)
+    return out.view(Side)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array in the layout of `Side`."""
+    return _first_axis_last(np.empty((*shape[1:], shape[0]), dtype))
+
+
+def _first_axis_last(a: Any) -> Any:
+    """A view of a, stored with the batch last, that shows the batch first."""
+    last = a.ndim - 1
+    return a.transpose(last, *range(last))
+
+
+def side_by_side(a: Any) -> Any:
+    """A copy of a in the layout of `Side`."""
+    a = np.asarray(a)
+    stored = np.ascontiguousarray(a.transpose(*range(1, a.ndim), 0))
+    return _first_axis_last(stored).view(Side)
+
+
+_LETTERS = "ijklmn"
+
+
+class NumpyMany(PerProblem, NumpyKernels):
+    fast_memory = 1 << 17
+    number = np.dtype(np.float64)
+
+    def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
+        return formula(self, *arguments)
+
+    def fuses(self, A: Array) -> bool:
+        return False
+
+    # NumPy's own versions are for one problem.
+    dot, gram, grams, pairing = Kernels.dot, Kernels.gram, Kernels.grams, Kernels.pairing
+
+    def adjoint(self, A: Array) -> Array:
+        return A.conj().mT if A.dtype.kind == "c" else A.mT
+
+    def overwriting(self) -> Kernels:
+        return self
+
+    def _product(self, A: Array, B: Array) -> Array:
+        return self.adjoint(A) @ B
+
+    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
+        out = X @ P
+        out += U @ Q
+        return out
+
+    def subtract(self, G: Array, X: Array, S: Array) -> Array:
+        return G - X @ S
+
+    def assemble(self, rows: Any) -> Array:
+        stack = np.broadcast_shapes(*(part.shape[:-2] for row in rows for part in row))
+        height = sum(row[0].shape[-2] for row in rows)
+        width = sum(part.shape[-1] for part in rows[0])
+        out, top = empty((*stack, height, width), rows[0][-1].dtype), 0
+        for row in rows:
+            left, bottom = 0, top + row[0].shape[-2]
+            for part in row:
+                out[..., top:bottom, left : left + part.shape[-1]] = part
+                left += part.shape[-1]
+            top = bottom
+        return out.view(Side)
+
+    def _dot(self, A: Array, B: Array) -> Array:
+        inner = _LETTERS[: A.ndim - 1]
+        A, B = A.view(np.ndarray), B.view(np.ndarray)
+        A = A.conj() if A.dtype.kind == "c" else A
+        return self.numbers(np.einsum(f"b{inner},b{inner}->b", A, B).real)
+
+    def numbers(self, a: Array) -> Array:
+        return np.asarray(a, dtype=self.number)
+
+    def block_dot(self, block: Array, C: Array) -> Array:
+        inner = _LETTERS[: C.ndim - 1]
+        block, C = block.view(np.ndarray), self.weigh(C).view(np.ndarray)
+        block = block.conj() if block.dtype.kind == "c" else block
+        out = empty(block.shape[:2], block.dtype)
+        np.einsum(f"by{inner},b{inner}->by", block, C, out=out)
+        return self.numbers(out.real)
+
+    def block_sum(self, block: Array, weights: Array) -> Array:
+        inner = _LETTERS[: block.ndim - 2]
+        weights = np.asarray(weights, dtype=block.real.dtype)
+        out = empty((len(block), *block.shape[2:]), block.dtype)
+        np.einsum(f"by,by{inner}->b{inner}", weights, block.view(np.ndarray), out=out)
+        return out.view(Side)
+
+    def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
+        for i in range(block.shape[1]):  # mostly one row, as most problems keep step
+            here = mask & (row == i)
+            if here.any():
+                np.copyto(block[:, i], C, where=here.reshape((-1,) + (1,) * (C.ndim - 1)))
+        return block
+
+    def choose(self, mask: Array, a: Any, b: Any) -> Any:
+        if a is None or isinstance(a, tuple):
+            return super().choose(mask, a, b)
+        if mask.all():
+            return a
+        if not mask.any():
+            return b
+        if not isinstance(a, Side):
+            return np.where(mask.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
+        out = b.copy(order="K")
+        np.copyto(out, a, where=mask.reshape((-1,) + (1,) * (a.ndim - 1)))
+        return out
+
+    def _put(self, old: Array, index: Array, new: Array) -> Array:
+        out = old.copy(order="K")
+        out[index] = new
+        return out
+
+    def take(self, a: Any, index: Array) -> Any:
+        if isinstance(a, Side):
+            stored = a.view(np.ndarray).transpose(*range(1, a.ndim), 0)
+            return _first_axis_last(np.take(stored, index, axis=-1)).view(Side)
+        return super().take(a, index)
+
+    def own(self, a: Array) -> Array:
+        return side_by_side(a)
+
+    def _one_after_another(self, parts: Sequence[Array]) -> Array:
+        if not isinstance(parts[0], Side):
+            return np.concatenate(parts)
+        out, start = empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype), 0
+        for part in parts:
+            out[start : start + len(part)] = part
+            start += len(part)
+        return out.view(Side)
+
+    def shown(self, a: Array) -> Array:
+        return np.array(a, order="C", subok=False)
+
+    def eigh(self, A: Array) -> tuple[Array, Array]:
+        if len(A) >= FEW and A.shape[-1] <= UNROLLED_EIGH:
+            return jacobi(self, A)
+        values, vectors = np.linalg.eigh(np.ascontiguousarray(A))
+        return side_by_side(values), side_by_side(vectors)
+
+    def entries(self, A: Array) -> list[list[Array]]:
+        return super().entries(A.view(np.ndarray))
+
+    def assembled(self, entries: Sequence[Sequence[Array]], axes: int) -> Array:
+        first = entries[0][0]
+        out = empty((len(first), *first.shape[1:], len(entries), len(entries[0])), first.dtype)
+        for i, row in enumerate(entries):
+            for j, entry in enumerate(row):
+                out[..., i, j] = entry
+        return out[..., 0, :].view(Side) if axes == 1 else out.view(Side)
+
+    def _exact_power(self, exponent: Array) -> Array:
+        return np.ldexp(1.0, exponent.astype(int))
+
+    def frexp(self, a: Array) -> tuple[Array, Array]:
+        mantissa, exponent = np.frexp(a)
+        return mantissa, np.ldexp(1.0, exponent)
+
+    def last_bit(self, mantissa: Array, bits: int) -> Array:
+        digits = (np.abs(mantissa) * 2.0**bits).astype(np.int64)
+        return (digits & -digits) * 2.0**-bits

@@ -1,0 +1,169 @@
+"""The learned metric of `stiefel.solvers.metric`, with every decision a mask over the problems.
+
+Sums, constants and rules are those of the scalar solver; see there what is accumulated and why.
+A horizontal metric is one with ω = 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .kernels import PerProblem
+from .leaves import Leaf, Metric
+from .shared import (
+    DWARFED,
+    INVARIANCE,
+    LearnedMetric,
+    Secant,
+    mean_metric,
+    spread,
+    squares,
+)
+
+Array = Any
+
+
+class Learned(NamedTuple):
+    """What is known about one leaf of every problem; numbers have shape (B,)."""
+
+    D: Array | None
+    omega: Array
+    horizontal: Array
+    scale: Array
+    P: Array | None
+    R: Array | None
+    weight: Array  # Σ w
+    judged: Array  # Σ w when D was last compared
+    ratio: Array  # the largest ‖T‖²/‖S‖² seen
+    turn_step: Array  # Σ‖A‖²
+    turn_change: Array  # Σ‖B‖²
+    normal_step: Array  # Σ‖S‖²
+    normal_change: Array  # Σ‖T‖²
+
+    @property
+    def metric(self) -> Metric:
+        return Metric(self.D, self.omega * (1.0 - 1.0 * self.horizontal), self.scale)
+
+
+def nothing_learned(leaf: Leaf, X: Array, zero: Array) -> Learned:
+    """The canonical metric for every problem; ``zero`` has shape (B,)."""
+    k, D, P = leaf.k, None, None
+    if leaf.learns:
+        P = 0.0 * k.gram(X, X)
+        D = P + k.eye(X)
+    flags = (zero + 1.0 > 0) if leaf.spans_only else (zero > 0)
+    return Learned(D, zero + 2.0, flags, zero + 1.0, P, P, *(zero,) * 7)
+
+
+def invariant(leaf: Leaf, turn: Array | None, scale: Array) -> Array:
+    """Whether gradients have no rotation part, as those of f(XQ) = f(X) have none."""
+    if leaf.spans_only:
+        return scale >= 0
+    if not leaf.learns:
+        return scale < 0
+    return leaf.turning(turn, scale) <= INVARIANCE * scale
+
+
+class Observer(NamedTuple):
+    """What a step teaches; ``rules`` are the constants of the scalar solver."""
+
+    k: PerProblem
+    rules: LearnedMetric
+
+    def observe(
+        self,
+        leaves: tuple[Leaf, ...],
+        pairs: tuple[Secant, ...],
+        learned: tuple[Learned, ...],
+        steps: Array,
+        taken: Array,
+        eps: tuple[float, ...],
+    ) -> tuple[Learned, ...]:
+        """``learned`` after the steps of the problems in ``taken``; ``steps`` were seen before."""
+        r, k = self.rules, self.k
+        look = taken & ~((steps >= r.settled) & (steps % r.thinning != 0))
+        if not k.some(look):
+            return learned
+        parts = zip(leaves, pairs, learned, eps, strict=True)
+        seen = tuple(self._look(leaf, p, old, steps + 1, look, e) for leaf, p, old, e in parts)
+        return self._balanced(seen, look) if len(seen) > 1 else seen
+
+    def _look(
+        self, leaf: Leaf, pair: Secant, old: Learned, count: Array, look: Array, eps: float
+    ) -> Learned:
+        xp = self.k.xp
+        if not leaf.learns:
+            ss, yy = leaf.dot(pair.s, pair.s), leaf.squared_length(pair)
+            ratio = xp.where(ss > 0, yy / xp.where(ss > 0, ss, 1.0 + 0.0 * ss), 0.0 * ss)
+            d = self.rules.memory
+            return old._replace(
+                normal_step=xp.where(look, d * old.normal_step + 1.0, old.normal_step),
+                normal_change=xp.where(look, d * old.normal_change + ratio, old.normal_change),
+            )
+        seen = squares(leaf.k, pair.curvature)
+        ss, tt, aa, bb = seen[2:]
+        least = DWARFED * eps
+        told = (ss > xp.maximum(0.0 * ss + 1e-30, least * aa)) & (tt > least * bb)
+        told = look & told & xp.isfinite(ss + tt + aa + bb)
+        new = self._accumulate(old, seen, told)
+        return self._refresh(leaf, new, told & (count >= self.rules.least))
+
+    def _accumulate(self, old: Learned, seen: Any, told: Array) -> Learned:
+        k, xp, r = self.k, self.k.xp, self.rules
+        one = xp.ones_like(old.weight)
+        ss, tt, aa, bb = (xp.where(told, a, one) for a in seen[2:])
+        ratio = tt / ss
+        largest = xp.maximum(ratio, old.ratio)
+        fade, own = (old.ratio / largest) ** r.power, (ratio / largest) ** r.power
+        unit, d = ss + aa, r.memory
+        assert old.P is not None and old.R is not None
+        fade_, own_ = k.spread_out(fade, old.P), k.spread_out(own / ss, old.P)
+        return k.choose(
+            told,
+            old._replace(
+                P=fade_ * old.P + own_ * seen.SS,
+                R=fade_ * old.R + own_ * seen.TT,
+                weight=fade * old.weight + own,
+                judged=fade * old.judged,
+                ratio=largest,
+                turn_step=d * old.turn_step + aa / unit,
+                turn_change=d * old.turn_change + bb / unit,
+                normal_step=d * old.normal_step + ss / unit,
+                normal_change=d * old.normal_change + tt / unit,
+            ),
+            old,
+        )
+
+    def _refresh(self, leaf: Leaf, new: Learned, ripe: Array) -> Learned:
+        k, xp, r = leaf.k, self.k.xp, self.rules
+        news = ripe & (new.weight > r.news * new.judged)
+
+        def compared(P: Array, R: Array, D: Array) -> tuple[Array]:
+            E = mean_metric(k, P, R, r.column_range)
+            return (k.choose(spread(k, E, D) > r.column_change, E, D),)
+
+        (D,) = self.k.on_some(news, compared, (new.P, new.R, new.D), (new.D,))
+        judged = xp.where(news, new.weight, new.judged)
+        usable = (new.turn_change > 0) & (new.normal_step > 0) & ~new.horizontal & ripe
+        square = new.normal_change * new.turn_step / (new.normal_step * new.turn_change)
+        omega = xp.clip(
+            xp.sqrt(xp.where(usable, square, 1.0 + 0.0 * square)), 1.0, r.rotation_range
+        )
+        differs = xp.maximum(omega / new.omega, new.omega / omega) > r.rotation_change
+        return new._replace(D=D, judged=judged, omega=xp.where(usable & differs, omega, new.omega))
+
+    def _balanced(self, learned: tuple[Learned, ...], look: Array) -> tuple[Learned, ...]:
+        """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""
+        xp = self.k.xp
+        steps = [leaf.normal_step + leaf.turn_step for leaf in learned]
+        changes = [leaf.normal_change + leaf.turn_change for leaf in learned]
+        known, scales, most = look, [], 0.0 * steps[0]
+        for step, change in zip(steps, changes, strict=True):
+            known = known & (step > 0) & (change > 0)
+            scales.append(xp.sqrt(step / xp.where(change > 0, change, 1.0 + 0.0 * change)))
+            most = xp.maximum(most, scales[-1])
+        most = xp.where(known, most, 1.0 + 0.0 * most)
+        return tuple(
+            leaf._replace(scale=xp.where(known, scale / most, leaf.scale))
+            for leaf, scale in zip(learned, scales, strict=True)
+        )

@@ -1,0 +1,205 @@
+"""The geometry of one leaf of a batch: matrices with orthonormal columns, or free parameters.
+
+A leaf has shape (B, ..., n, k), or (B, ...) where it is free.  Both kinds offer the same few
+functions, in which a number t, ω or a flag has shape (B,):
+
+    lower(X, E)            the Euclidean gradient E as a cotangent G, ‖G‖²_g*, and XᴴG
+    trial(X, W, t)         the point at t on the ray along the cotangent W, and what `pair` needs
+    pair(…)                the secant pair of the step, and what it says about curvature
+    raise_index(X, W, m)   φ(W) in a learned metric
+    aim(X, T, …)           the cotangent of the tangent nearest to T, and ‖T‖² of that tangent
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from .kernels import PerProblem
+from .shared import (
+    Curvature,
+    Frame,
+    Secant,
+    cayley,
+    lower_gradient,
+    lower_span_gradient,
+    raise_columns,
+    raise_rotation,
+    secant,
+    squared_change,
+)
+
+Array = Any
+
+
+class Metric(NamedTuple):
+    """φ(N + XA) = scale (N D + ω X(AD + DA)/2); D is None for the identity, ω = 0 if horizontal."""
+
+    D: Array | None
+    omega: Array  # (B,)
+    scale: Array  # (B,), of this leaf among the leaves of a tree
+
+
+class Trial(NamedTuple):
+    """A point on the ray, and the matrices that the secant pair of the step to it needs."""
+
+    X: Array
+    t: Array
+    frame: Frame | None = None
+    N: Array | None = None
+
+
+class Leaf(Protocol):
+    @property
+    def k(self) -> PerProblem: ...
+    @property
+    def learns(self) -> bool: ...  # a metric of columns
+    @property
+    def spans_only(self) -> bool: ...  # rotations XA are no directions
+    @property
+    def size_limited(self) -> bool: ...  # a step has a longest length
+
+    def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]: ...
+    def trial(self, X: Array, W: Array, t: Array) -> Trial: ...
+    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant: ...
+    def raise_index(self, X: Array, W: Array, metric: Metric) -> Array: ...
+    def aim(self, X: Array, T: Array, horizontal: Array) -> tuple[Array, Array]: ...
+    def dot(self, V: Array, W: Array) -> Array: ...
+    def squared_length(self, pair: Secant) -> Array: ...
+    def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array: ...
+    def turning(self, turn: Array | None, like: Array) -> Array: ...
+    def defect(self, X: Array, like: Array) -> Array: ...
+    def feasibility(self, X: Array) -> Array | None: ...
+    def restore(self, X: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Stiefel, Grassmann, spheres and rotations; with XᴴMX = I where the kernels are weighted."""
+
+    k: PerProblem
+    learns: bool
+    spans_only: bool = False
+    size_limited: bool = True
+
+    def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]:
+        return (lower_span_gradient if self.spans_only else lower_gradient)(self.k, X, E)
+
+    def trial(self, X: Array, W: Array, t: Array) -> Trial:
+        frame, _, _ = cayley.prepare(self.k, X, W)
+        t = self.k.spread_out(t, X)
+        return Trial(*_swapped(cayley.point(self.k, X, W, frame, t), t, frame))
+
+    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant:
+        _, t, frame, N = trial
+        assert frame is not None
+        return secant(self.k, X, W, frame, N, t, *old, *new)
+
+    def raise_index(self, X: Array, W: Array, metric: Metric) -> Array:
+        omega = self.k.spread_out(metric.omega, X)
+        if metric.D is None:
+            return raise_rotation(self.k, X, W, omega)
+        return raise_columns(self.k, X, W, metric.D, omega)
+
+    def aim(self, X: Array, T: Array, horizontal: Array) -> tuple[Array, Array]:
+        """W = T − X(herm m + θ skew m) with m = XᴴT, θ = ½, or 1 for a horizontal ray.
+
+        ‖φ(W)‖² = ‖W‖² + 3‖XᴴW‖², and XᴴW = (1 − θ) skew m.
+        """
+        k = self.k
+        m = k.gram(X, T)
+        theta = k.spread_out(0.5 + 0.5 * k.numbers(horizontal), X)
+        turn = k.skew(m)
+        W = k.subtract(T, X, k.hermitian(m) + theta * turn)
+        return W, self._largest(W, k.weigh(W)) + 3.0 * self._largest(
+            turn, (1.0 - theta) ** 2 * turn
+        )
+
+    def _largest(self, A: Array, B: Array) -> Array:
+        """Re⟨A, B⟩ of the matrices of a problem, the largest."""
+        if A.ndim == 3:
+            return self.k._dot(A, B)
+        return self.k.largest(self.k.xp.sum(self.k.real(self.k.conj(A) * B), axis=(-2, -1)))
+
+    def dot(self, V: Array, W: Array) -> Array:
+        return self.k.dot(V, W)
+
+    def squared_length(self, pair: Secant) -> Array:
+        return self.k.trace(pair.curvature.yy)
+
+    def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array:
+        seen: Curvature = pair.curvature
+        return metric.scale * squared_change(self.k, seen, metric.D, metric.omega)
+
+    def turning(self, turn: Array | None, like: Array) -> Array:
+        """‖A‖_F of the rotation part of a gradient."""
+        return self.k.xp.sqrt(self.k.squared_frobenius(turn))
+
+    def defect(self, X: Array, like: Array) -> Array:
+        """‖XᴴX − I‖/(10 eps √k): more than 1 breaks the promise."""
+        eps = float(self.k.xp.finfo(X.dtype).eps)
+        return self.feasibility(X) / (10.0 * eps * math.sqrt(X.shape[-1]))
+
+    def feasibility(self, X: Array) -> Array:
+        """‖XᴴX − I‖_F, the largest of a problem."""
+        E = self.k.gram(X, X) - self.k.eye(X)
+        return self.k.xp.sqrt(self._largest(E, E))
+
+    def restore(self, X: Array) -> Array:
+        for _ in range(2):
+            X = self.k.subtract(1.5 * X, X, 0.5 * self.k.gram(X, X))
+        return X
+
+
+def _swapped(point: tuple[Array, Array], t: Array, frame: Frame) -> tuple[Any, ...]:
+    X, N = point
+    return X, t, frame, N
+
+
+@dataclass(frozen=True)
+class Free:
+    """Arrays without a constraint: rays are straight lines."""
+
+    k: PerProblem
+    learns: bool = False
+    spans_only: bool = False
+    size_limited: bool = False
+
+    def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]:
+        G = 1.0 * E
+        return G, self.k.dot(G, G), None
+
+    def trial(self, X: Array, W: Array, t: Array) -> Trial:
+        t = self.k.spread_out(t, X)
+        return Trial(X + t * W, t)
+
+    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant:
+        return Secant(trial.t * W, new[0] - old[0])
+
+    def raise_index(self, X: Array, W: Array, metric: Metric) -> Array:
+        return W
+
+    def aim(self, X: Array, T: Array, horizontal: Array) -> tuple[Array, Array]:
+        return T, self.k.dot(T, T)
+
+    def dot(self, V: Array, W: Array) -> Array:
+        return self.k.dot(V, W)
+
+    def squared_length(self, pair: Secant) -> Array:
+        return self.k.dot(pair.y, pair.y)
+
+    def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array:
+        return metric.scale * self.k.dot(pair.y, pair.y)
+
+    def turning(self, turn: Array | None, like: Array) -> Array:
+        return 0.0 * like
+
+    def defect(self, X: Array, like: Array) -> Array:
+        return 0.0 * like
+
+    def feasibility(self, X: Array) -> Array | None:
+        return None
+
+    def restore(self, X: Array) -> Array:
+        return X

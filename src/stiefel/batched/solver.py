@@ -1,0 +1,280 @@
+"""L-BFGS with a learned metric for many problems at once, without a branch on data.
+
+The method is that of `stiefel.solvers.lbfgs`.  `step` evaluates every problem once, at the next
+trial of its own line search, and then judges, learns and aims where a trial was taken:
+
+    X_t = ray(t),   (f, E) = fun(X_t),   verdict = judge(f, slopes)
+    taken:   x ← X_t; remember (s, y); learn the metric; aim along −H∇f; a new search
+    else:    the next trial of the same search
+    failed:  forget the pairs and look at x again, or end
+
+Rare events (the start, a restoration, a forgotten memory) share one path: the problem is *fresh*,
+and its next evaluation is at x itself.  A problem that has ended is in no mask any more: nothing
+of it changes.  f and its gradient are scaled by a power of two for each problem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .kernels import PerProblem
+from .learned import Learned, Observer, invariant, nothing_learned
+from .leaves import Leaf
+from .memory import apply_inverse, forget, no_pairs, remember
+from .search import MaskedSearch, Noise
+from .shared import LEAST_COSINE, WINDOW, LearnedMetric, Secant
+from .state import RUNNING, Asked, At, Best, Books, Evaluate, Leaves, Limits, State
+from .stopping import Judge
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class ManyLBFGS:
+    """The branch-free solver; ``leaves`` say on which manifolds, ``limits`` when to end."""
+
+    leaves: tuple[Leaf, ...]
+    limits: Limits
+    fnoise: Array | None = None  # (B,)
+    size: int = 5  # pairs in memory
+    rules: LearnedMetric = field(default_factory=LearnedMetric)
+    initial_length: float = 0.01
+    caution: float = 1e-10
+
+    @property
+    def k(self) -> PerProblem:
+        return self.leaves[0].k
+
+    @property
+    def search(self) -> MaskedSearch:
+        return MaskedSearch(self.k)
+
+    # -- the start --------------------------------------------------------------------------
+
+    def init(self, x: Leaves) -> State:
+        """Nothing is evaluated yet: every problem is fresh."""
+        k = self.k
+        zero = k.numbers(k.real(k.xp.reshape(0.0 * x[0], (x[0].shape[0], -1))[:, 0]))
+        count, none = k.integers(zero), zero > 0
+        turns = self._map(lambda leaf, v: leaf.lower(v, 0.0 * v)[2], x)
+        nothing = tuple(0.0 * v for v in x)
+        window = k.xp.zeros((1, WINDOW + 1), dtype=zero.dtype, device=k.device(zero))
+        infinite = zero + math.inf
+        return State(
+            x=x,
+            f=zero,
+            G=nothing,
+            turns=turns,
+            norm=zero,
+            W=nothing,
+            slope=zero,
+            size=zero,
+            search=self.search.start(zero),
+            memory=no_pairs(k, x, self.size, zero),
+            learned=self._map(lambda leaf, v: nothing_learned(leaf, v, zero), x),
+            steps=count,
+            gamma=zero,
+            noise=zero,
+            blind=none,
+            fresh=~none,
+            scale=zero + 1.0,
+            magnitude=zero,
+            status=count + RUNNING,
+            best=Best(x, infinite, infinite, infinite),
+            books=Books(*(count,) * 5, *(infinite,) * 3, values=infinite[:, None] + window),
+        )
+
+    # -- one evaluation of every problem ----------------------------------------------------
+
+    def step(self, evaluate: Evaluate, s: State) -> State:
+        asked = self.ask(s)
+        return self.tell(s, asked, *evaluate(asked.X))
+
+    def ask(self, s: State) -> Asked:
+        """Where every problem is to be evaluated next."""
+        trials = self._map(lambda leaf, x, W: leaf.trial(x, W, s.search.t), s.x, s.W)
+        return Asked(self.k.choose(s.fresh, s.x, tuple(trial.X for trial in trials)), trials)
+
+    def tell(self, s: State, asked: Asked, f: Array, E: Leaves) -> State:
+        """The state after values f and Euclidean gradients E at the points asked for."""
+        k, xp, (X, trials) = self.k, self.k.xp, asked
+        running, t = s.status < 0, s.search.t
+        s, at = self._look(s, X, f, E, running)
+        pairs = self._map(
+            lambda leaf, x, W, trial, *ends: leaf.pair(x, W, trial, ends[:2], ends[2:]),
+            s.x, s.W, trials, s.G, s.turns, at.G, at.turns,
+        )  # fmt: skip
+        end = self._dot(at.G, tuple(pair.s for pair in pairs)) / t
+        noise = self.noise(s.x)
+        verdict, search = self.search.judge(
+            s.search, at.f - s.f, s.slope, end, at.finite, s.noise,
+            noise.level(s.f, s.magnitude), noise.plausible(s.f, s.magnitude),
+        )  # fmt: skip
+        searching = running & ~s.fresh
+        taken, failed = searching & verdict.taken, searching & verdict.failed
+        s = s._replace(
+            search=k.choose(searching & ~verdict.taken, search, s.search),
+            noise=xp.where(taken, verdict.noise, s.noise),
+            blind=xp.where(taken, ~verdict.readable, s.blind),
+        )
+        s = self._learn(s, at, pairs, t, end, taken)
+        arrived = taken | (running & s.fresh)
+        s = self._arrive(s, X, at, arrived)
+        return Judge(self.leaves, self.limits, noise).conclude(s, arrived, at.finite, taken, failed)
+
+    def noise(self, x: Leaves) -> Noise:
+        return Noise(self.k, max(self._eps(x)), self.fnoise)
+
+    def _eps(self, x: Leaves) -> tuple[float, ...]:
+        return tuple(float(self.k.xp.finfo(leaf.dtype).eps) for leaf in x)
+
+    def _map(self, function: Callable[..., Any], *leaves: Any) -> tuple[Any, ...]:
+        return tuple(function(*parts) for parts in zip(self.leaves, *leaves, strict=True))
+
+    def _dot(self, V: Leaves, W: Leaves) -> Array:
+        return self._sum(lambda leaf, v, w: leaf.dot(v, w), V, W)
+
+    def _sum(self, function: Callable[..., Any], *leaves: Any) -> Array:
+        parts = self._map(function, *leaves)
+        return sum(parts[1:], parts[0])
+
+    def _look(self, s: State, X: Leaves, f: Array, E: Leaves, running: Array) -> tuple[State, At]:
+        """f and gradients at X, scaled; the scale is found at the first evaluation."""
+        k, xp = self.k, self.k.xp
+        f, first = k.numbers(f), running & (s.books.nfev == 0)
+        if k.some(first):
+            scale = xp.where(first, k.power_of_two(self._largest(E)), s.scale)
+            start = xp.where(first, xp.abs(f * scale), s.magnitude)
+            s = s._replace(scale=scale, magnitude=start)
+        lowered = self._map(lambda leaf, x, e: leaf.lower(x, k.spread_out(s.scale, e) * e), X, E)
+        G, squares, turns = zip(*lowered, strict=True)
+        f, norm = f * s.scale, xp.sqrt(sum(squares[1:], squares[0]))
+        books = s.books._replace(nfev=s.books.nfev + k.integers(running))
+        return s._replace(books=books), At(f, G, norm, turns, xp.isfinite(f) & xp.isfinite(norm))
+
+    def _largest(self, E: Leaves) -> Array:
+        xp = self.k.xp
+        found = [xp.max(xp.abs(xp.reshape(e, (e.shape[0], -1))), axis=1) for e in E]
+        largest = self.k.numbers(found[0])
+        for most in found[1:]:
+            largest = xp.maximum(largest, self.k.numbers(most))
+        return largest
+
+    # -- what a step teaches ----------------------------------------------------------------
+
+    def _learn(
+        self, s: State, at: At, pairs: tuple[Secant, ...], t: Array, end: Array, taken: Array
+    ) -> State:
+        """Keep the pairs of the steps taken, and learn the metric from them."""
+        k, xp = self.k, self.k.xp
+        learned, changed = self._still_invariant(s, at, taken)
+        eps = self._eps(s.x)
+        learned = Observer(k, self.rules).observe(self.leaves, pairs, learned, s.steps, taken, eps)
+        sy = t * (end - s.slope)
+        length = xp.sqrt(self._sum(lambda leaf, pair: leaf.squared_length(pair), pairs))
+        keep = taken & (sy > self.caution * t * s.size * length)
+        memory = remember(self.leaves, forget(k, s.memory, changed), pairs, sy, keep)
+        square = self._sum(
+            lambda leaf, x, pair, known: leaf.squared_change(x, pair, known.metric),
+            s.x, pairs, learned,
+        )  # fmt: skip
+        usable = keep & (square > 0)
+        gamma = xp.where(usable, sy / xp.where(usable, square, 1.0 + 0.0 * square), s.gamma)
+        steps = s.steps + k.integers(taken)
+        return s._replace(learned=learned, memory=memory, gamma=gamma, steps=steps)
+
+    def _still_invariant(self, s: State, at: At, mask: Array) -> tuple[tuple[Learned, ...], Array]:
+        """A start may be special: rotation parts are looked at until one shows."""
+        learned, changed = [], mask & ~mask
+        for leaf, turn, known in zip(self.leaves, at.turns, s.learned, strict=True):
+            if leaf.learns and not leaf.spans_only:
+                shows = mask & known.horizontal & ~invariant(leaf, turn, s.books.initial_norm)
+                known = known._replace(horizontal=known.horizontal & ~shows)
+                changed = changed | shows
+            learned.append(known)
+        return tuple(learned), changed
+
+    # -- the next direction -----------------------------------------------------------------
+
+    def _arrive(self, s: State, X: Leaves, at: At, arrived: Array) -> State:
+        """x is the trial now; a new direction, and a new search along it."""
+        k, xp = self.k, self.k.xp
+        first = arrived & (s.books.initial_norm == math.inf)
+        if k.some(first):
+            norm = xp.where(first, at.norm, s.books.initial_norm)
+            s = s._replace(books=s.books._replace(initial_norm=norm))
+            s = s._replace(learned=self._first_flags(s, at, first))
+        x, G, turns = k.choose(arrived, (X, at.G, at.turns), (s.x, s.G, s.turns))
+        f, norm = xp.where(arrived, at.f, s.f), xp.where(arrived, at.norm, s.norm)
+        T = self._direction(s, x, G)
+        aims = self._map(
+            lambda leaf, v, d, known: leaf.aim(v, d, known.horizontal), x, T, s.learned
+        )
+        size, longest = self._lengths(tuple(square for _, square in aims))
+        slope = self._dot(G, T)
+        descends = slope < -LEAST_COSINE * norm * size
+        dull = arrived & at.finite & (norm > 0) & ~descends
+        return s._replace(
+            x=x,
+            f=f,
+            G=G,
+            turns=turns,
+            norm=norm,
+            W=k.choose(arrived, tuple(W for W, _ in aims), s.W),
+            slope=xp.where(arrived, slope, s.slope),
+            size=xp.where(arrived, size, s.size),
+            search=k.choose(arrived, self.search.start(longest), s.search),
+            # Memory that does not descend is forgotten; without memory there is no way on.
+            fresh=dull & (s.memory.held > 0) | (s.fresh & ~arrived),
+            memory=forget(k, s.memory, dull),
+        )
+
+    def _lengths(self, squares: tuple[Array, ...]) -> tuple[Array, Array]:
+        """The largest ‖φ(W)‖ of all leaves, and of those whose steps are limited."""
+        xp, size = self.k.xp, 0.0 * squares[0]
+        longest = size
+        for leaf, square in zip(self.leaves, squares, strict=True):
+            size = xp.maximum(size, square)
+            longest = xp.maximum(longest, square) if leaf.size_limited else longest
+        return xp.sqrt(size), xp.sqrt(longest)
+
+    def _first_flags(self, s: State, at: At, first: Array) -> tuple[Learned, ...]:
+        """f may be seen to depend on spans only."""
+        scale = s.books.initial_norm
+        return self._map(
+            lambda leaf, turn, known: known._replace(
+                horizontal=self.k.xp.where(first, invariant(leaf, turn, scale), known.horizontal)
+            ),
+            at.turns,
+            s.learned,
+        )
+
+    def _direction(self, s: State, x: Leaves, G: Leaves) -> Leaves:
+        """−H∇f; the first one has a given length for a column, whatever the scale of f."""
+        k, xp = self.k, self.k.xp
+        columns = sum(_columns(leaf) for leaf in x)
+
+        def phi(q: Leaves) -> Leaves:
+            return self._map(self._raised, x, q, s.learned)
+
+        def gamma(r: Leaves) -> Array:
+            if not k.some(s.gamma == 0):
+                return s.gamma
+            square = self._dot(r, r)
+            square = xp.where(square > 0, square, 1.0 + 0.0 * square)
+            first = self.initial_length * xp.sqrt(columns / square)
+            return xp.where(s.gamma > 0, s.gamma, first)
+
+        return apply_inverse(self.leaves, s.memory, G, gamma, phi)
+
+    def _raised(self, leaf: Leaf, x: Array, q: Array, known: Learned) -> Array:
+        r = leaf.raise_index(x, q, known.metric)
+        return r if len(self.leaves) == 1 else self.k.spread_out(known.scale, r) * r
+
+
+def _columns(x: Array) -> int:
+    shape = tuple(x.shape)[1:]
+    return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1

@@ -1,0 +1,47 @@
+"""Kernels of a batch for PyTorch tensors, on whatever device they live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from stiefel.backends.torch import TorchKernels
+
+from .kernels import PerProblem
+
+Array = Any
+
+
+class TorchMany(PerProblem, TorchKernels):
+    number = torch.float64
+
+    def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
+        return formula(self, *arguments)
+
+    def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
+        (index,) = torch.nonzero(mask, as_tuple=True)
+        block[index, row[index]] = C[index]
+        return block
+
+    def choose(self, mask: Array, a: Any, b: Any) -> Any:
+        return a if bool(mask.all()) else super().choose(mask, a, b)
+
+    def numbers(self, a: Array) -> Array:
+        return a.to(self.number)
+
+    def spread_out(self, a: Array, like: Array) -> Array:
+        real = like.real.dtype if like.is_complex() else like.dtype
+        return a.to(real).reshape(tuple(a.shape) + (1,) * (like.ndim - a.ndim))
+
+    def _exact_power(self, exponent: Array) -> Array:
+        return torch.ldexp(torch.ones_like(exponent), exponent.to(torch.int32))
+
+    def frexp(self, a: Array) -> tuple[Array, Array]:
+        mantissa, exponent = torch.frexp(a)
+        return mantissa, torch.ldexp(torch.ones_like(a), exponent)
+
+    def last_bit(self, mantissa: Array, bits: int) -> Array:
+        digits = (mantissa.abs() * 2.0**bits).to(torch.int64)
+        return (digits & -digits).to(mantissa.dtype) * 2.0**-bits

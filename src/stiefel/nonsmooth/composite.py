@@ -1,0 +1,146 @@
+"""f + h as the methods see it: values, gradients, retractions, and the measure of stationarity.
+
+    χ_t(X) = ‖V_t‖/t,   V_t the proximal step of length t without memory
+
+is zero exactly at stationary points; for h = 0 it is the norm of the projected gradient.  t is
+fixed for a whole run, so that χ does not depend on what a method does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stiefel.geometry.feasibility import feasible
+from stiefel.solvers.problem import Problem
+from stiefel.types import Gradient
+
+from .pattern import allowed_defect, polar, restore
+from .space import Space, Sum
+from .subproblem import Step, proximal_step
+
+Array = Any
+
+PROBE = 1e-3  # length of the step that measures the curvature of f
+
+
+class Value(NamedTuple):
+    """f + h and the gradient of f at a vector."""
+
+    f: float
+    h: float
+    g: Array
+
+    @property
+    def total(self) -> float:
+        return self.f + self.h
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.total) and bool(np.all(np.isfinite(self.g)))
+
+
+class Point(NamedTuple):
+    """What is known at x: values, gradient, and the proximal step of length t."""
+
+    x: Array
+    f: float
+    h: float
+    g: Array
+    t: float
+    z: Array
+    L: Array  # Λ of the proximal step
+    chi: float
+
+    @property
+    def total(self) -> float:
+        return self.f + self.h
+
+
+@dataclass(frozen=True)
+class Composite(Problem):
+    """A problem with a nonsmooth term, and the vectors in which it is solved."""
+
+    h: Sum = None  # type: ignore[assignment]
+    _newest: list[Point] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def space(self) -> Space:
+        return self.h.space
+
+    def evaluate(self, x: Array) -> Value:
+        """f, h and ∇f at the vector x; one call of the user's function."""
+        if not np.all(np.isfinite(x)):  # of a proximal map that is not finite
+            return Value(math.inf, math.inf, np.full_like(x, math.nan))
+        f, G, _ = self.objective.value_and_gradient(self.space.point(x))
+        return Value(f, self._term(x), self.space.flat(G))
+
+    def evaluate_at(self, X: Array) -> Value:
+        """The same at a point in the solvers' form, which `calibrate` may have evaluated."""
+        f, G, _ = self.objective.value_and_gradient(X)
+        return Value(f, self._term(self.space.flat(X)), self.space.flat(G))
+
+    def _term(self, x: Array) -> float:
+        return float(self.h.value(x))
+
+    def measure(self, x: Array, value: Value, t: float, L: Array) -> Point:
+        """The point with its proximal step; an unsolved subproblem is told by a larger χ."""
+        step = self.step(x, value.g, t, L)
+        chi = step.length / t
+        if not step.solved:
+            chi += step.residual / t
+        return Point(x, value.f, value.h, value.g, t, step.z, step.L, chi)
+
+    def step(self, x: Array, g: Array, t: float, L: Array) -> Step:
+        if not np.all(np.isfinite(g)):
+            nan = np.full_like(x, math.nan)
+            return Step(x, nan, L, math.nan, False)
+        return proximal_step(self.h, x, g, t, L, roughly=True)
+
+    def retract(self, z: Array) -> Array:
+        """The point of the manifold at z: with the zeros of z, or else the polar factor."""
+        if not np.all(np.isfinite(z)):
+            return np.full_like(z, math.nan)
+        mask = self.h.support(z)
+        x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps))
+        if x is None:
+            x = polar(self.space, self.geometry, z)
+            x = self.space.flat(feasible(self.geometry, self.space.point(x)))
+        return x
+
+    def curvature(self, x: Array, value: Value) -> tuple[float, Array, Array]:
+        """(L, s, y) of a short step along the gradient of f + h: L = ‖y‖/‖s‖; one evaluation."""
+        space = self.space
+        d = value.g + self.h.gradient(x)
+        d = d - space.normal(x, space.gather(x, d))
+        size = math.sqrt(float(d @ d))
+        if not 0 < size < math.inf:
+            return 1.0, np.zeros_like(x), np.zeros_like(x)
+        length = PROBE * math.sqrt(max(space.columns, 1))
+        moved = polar(space, self.geometry, x - (length / size) * d)
+        s = moved - x
+        y = self.evaluate(moved).g - value.g
+        norms = math.sqrt(float(y @ y)), math.sqrt(float(s @ s))
+        estimate = norms[0] / norms[1] if norms[1] > 0 else 0.0
+        if not (math.isfinite(estimate) and estimate > 1e-8 * size):
+            return max(size, 1e-300), np.zeros_like(x), np.zeros_like(x)
+        return estimate, s, y
+
+    def book(self, at: Point) -> tuple[Array, Gradient]:
+        """What the driver reads: the point, F and χ there, with (x − z)/t for a gradient."""
+        X, G = self.space.point(at.x), self.space.point((at.x - at.z) / at.t)
+        self._newest[:] = [at]
+        return X, Gradient(at.total, G, at.chi)
+
+    def recent(self, x: Array) -> Point | None:
+        """What is known at x, if it is the point that was booked last."""
+        return next((at for at in self._newest if np.array_equal(at.x, x)), None)
+
+    def gradient(self, Y: Array, value: float | None = None) -> Gradient:
+        """As a saved run is recognised: F, χ and its gradient at the start."""
+        x, at = self.space.flat(Y), self.evaluate_at(Y)
+        t = 1.0 / self.curvature(x, at)[0]
+        return self.book(self.measure(x, at, t, np.zeros(self.space.duals.size)))[1]

@@ -1,0 +1,213 @@
+"""Proximal Newton: the proximal step finds the zeros, Newton's method the numbers.
+
+    1. Z from the proximal step; S its support; X ← Z brought back onto M_S, unless X has S already
+    2. on M_S, the orthonormal matrices with these zeros, f + h is smooth:
+       ∇ = P(∇f + h'),   H = P(∇²f[W] + h''[W] − WΛ),   Λ the multiplier of M_S at X
+    3. D from H D = −∇ by conjugate gradients to min(0.1, t‖∇‖)‖∇‖, stopped at negative curvature
+    4. X⁺ = X + sD, with zeros where a kink was passed, brought back; s halved until F falls.
+
+Near a solution the zeros stand and the method is quadratic.  Far from it the steps are those of
+`proximal_lbfgs`: the first twenty, or until the zeros have held for three steps; and again when
+Newton's step is refused.  Beneath the rounding of F a step is accepted if χ falls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stiefel.solvers.noise import Watch
+from stiefel.solvers.parameters import check_integer
+from stiefel.types import Gradient, Status
+
+from .composite import Composite, Point
+from .pattern import Tangents, same
+from .proximal_lbfgs import ProximalLBFGS
+from .proximal_lbfgs import State as Inner
+from .subproblem import proximal_step
+
+Array = Any
+
+MOST_PRODUCTS = 200  # of one Newton step
+HALVINGS = 5
+STEADY = 3  # steps for which the zeros have held
+SLOPE = 1e-4
+
+
+class State(NamedTuple):
+    x: Array
+    at: Gradient
+    inner: Inner  # of the quasi-Newton steps, at the same point
+    left: int  # quasi-Newton steps to take before Newton's
+    steady: int = 0  # steps for which the zeros have held
+    gamma: float = 0.0
+    k: int = 0  # Newton steps since the last other one
+    restarted: bool = False
+    watch: Watch = Watch()
+    failure: Status | None = None
+
+
+@dataclass(frozen=True)
+class ProximalNewton:
+    """Proximal Newton's method for f + h, given products with the Hessian of f.
+
+    Parameters
+    ----------
+    memory : pairs of the quasi-Newton steps.
+    patience : quasi-Newton steps before the first Newton step, at most.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> B = np.random.default_rng(0).standard_normal((20, 30))
+    >>> fun = lambda X: (-np.sum((B @ X) ** 2), -2 * B.T @ (B @ X))
+    >>> hessp = lambda X, V: -2 * B.T @ (B @ V)
+    >>> X0 = stiefel.random_point(30, 2, seed=0)
+    >>> result = stiefel.minimize(
+    ...     fun, X0, nonsmooth=stiefel.L1(2.0), hessp=hessp, method="proximal-newton"
+    ... )
+    >>> bool(result.success), bool((result.x == 0).any())
+    (True, True)
+    """
+
+    memory: int = 5
+    patience: int = 20
+
+    def __post_init__(self) -> None:
+        check_integer(self, "memory", 1)
+        check_integer(self, "patience", 0)
+
+    @cached_property
+    def _quasi(self) -> ProximalLBFGS:
+        return ProximalLBFGS(memory=self.memory)
+
+    def init(self, problem: Composite, x: Array) -> State:
+        inner = self._quasi.init(problem, x)
+        return State(inner.x, inner.at, inner, self.patience, gamma=inner.gamma)
+
+    def step(self, problem: Composite, s: State) -> State:
+        if s.left > 0 and s.steady < STEADY:
+            return self._quasi_step(problem, s, s.left - 1)
+        base = self._identified(problem, s.inner)
+        new = None if base is None else self._newton(problem, base, s.inner.point)
+        if new is None:
+            return self._quasi_step(problem, s, STEADY)
+        inner = _moved(problem, self._quasi, s.inner, new)
+        blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.total)
+        held = s.steady + 1 if _holds(problem, new) else 0
+        return State(
+            inner.x,
+            inner.at,
+            inner,
+            s.left,
+            max(held, STEADY),
+            1.0,
+            s.k + 1,
+            watch=Watch(blind=blind),
+        )
+
+    def _quasi_step(self, problem: Composite, s: State, left: int) -> State:
+        inner = self._quasi.step(problem, s.inner)
+        old, new = s.inner.point, inner.point
+        held = not inner.restarted and same(problem.h.support(old.x), problem.h.support(new.x))
+        held = held and _holds(problem, new)
+        return State(
+            inner.x,
+            inner.at,
+            inner,
+            left,
+            s.steady + 1 if held else 0,
+            inner.gamma,
+            0,
+            inner.restarted,
+            watch=inner.watch,
+            failure=inner.failure,
+        )
+
+    def _identified(self, problem: Composite, inner: Inner) -> Point | None:
+        """The point with the zeros of its proximal step; None if F refuses it.
+
+        The step is as long as the steepest pair allows: one that F refuses costs an evaluation.
+        """
+        at = inner.point
+        z = at.z
+        if inner.steepest * at.t > 1.0:
+            z = proximal_step(problem.h, at.x, at.g, 1.0 / inner.steepest, at.L).z
+        if same(problem.h.support(at.x), problem.h.support(z)):
+            return at
+        x = problem.retract(z)
+        value = problem.evaluate(x)
+        if not (value.finite and value.total <= at.total + 2.0 * problem.noise.level(at.total)):
+            return None
+        return at._replace(x=x, f=value.f, h=value.h, g=value.g)
+
+    def _newton(self, problem: Composite, base: Point, before: Point) -> Point | None:
+        """The point after Newton's step from ``base``; ``before`` is where the step began."""
+        d, slope = newton_direction(problem, base)
+        noise = 2.0 * problem.noise.level(base.total)
+        s = 1.0
+        for _ in range(HALVINGS):
+            x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d))
+            value = problem.evaluate(x)
+            if value.finite and value.total <= base.total + SLOPE * s * slope + noise:
+                new = problem.measure(x, value, before.t, base.L)
+                visible = before.total - new.total > noise
+                return new if visible or new.chi < before.chi else None
+            s *= 0.5
+        return None
+
+
+def _holds(problem: Composite, at: Point) -> bool:
+    """Whether the proximal step keeps the zeros of x."""
+    return same(problem.h.support(at.x), problem.h.support(at.z))
+
+
+def _moved(problem: Composite, quasi: ProximalLBFGS, inner: Inner, new: Point) -> Inner:
+    """The quasi-Newton state at a new point, which has learned from the way there."""
+    X, gradient = problem.book(new)
+    learned = quasi._remembered(inner, new.x - inner.point.x, new.g - inner.point.g)
+    return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
+
+
+def newton_direction(problem: Composite, at: Point) -> tuple[Array, float]:
+    """(D, ⟨∇F, D⟩) on the orthonormal matrices with the zeros of x."""
+    h, space, x = problem.h, problem.space, at.x
+    mask = h.support(x)
+    tangents = Tangents(space, x, mask)
+    total = at.g + h.gradient(x)
+    L, gradient = tangents.multiplier(total), tangents.project(total)
+    X = space.point(x)
+    assert problem.hessp is not None
+    hessp = problem.hessp
+
+    def product(w: Array) -> Array:
+        curved = space.flat(hessp(X, space.point(w))) + h.hessian(x, w)
+        return tangents.project(curved - space.normal(w, L))
+
+    size = math.sqrt(float(gradient @ gradient))
+    d = truncated(product, -gradient, min(0.1, at.t * size))
+    return d, float(gradient @ d)
+
+
+def truncated(product: Callable[[Array], Array], rhs: Array, tolerance: float) -> Array:
+    """Conjugate gradients for product(d) = rhs, stopped at negative curvature."""
+    d, r = np.zeros_like(rhs), rhs.copy()
+    p, rr = r, float(r @ r)
+    target = max(tolerance, 1e-6) ** 2 * rr
+    for i in range(MOST_PRODUCTS):
+        if rr <= target or rr == 0.0:
+            break
+        Ap = product(p)
+        curvature = float(p @ Ap)
+        if not curvature > 0:
+            return p * (rr / max(-curvature, 1e-300)) if i == 0 else d
+        alpha = rr / curvature
+        d, r = d + alpha * p, r - alpha * Ap
+        rr, old = float(r @ r), rr
+        p = r + (rr / old) * p
+    return d

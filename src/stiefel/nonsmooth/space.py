@@ -1,0 +1,433 @@
+"""Points as flat real vectors, and the normal space of XᴴX = I in them.
+
+All leaves of a point, real or complex, matrices or stacks, lie one after the other in one vector x
+of N real numbers; Λ, Hermitian k×k for every orthonormal matrix, in one vector of Q numbers.  Then
+
+    normal(x, Λ) = XΛ,      gather(x, v) = herm(XᴴV)
+
+are adjoint to each other, v is tangent at x if gather(x, v) = 0, and everything that the methods do
+with several leaves, a memory or a tree is algebra of vectors.  Free leaves have no Λ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from stiefel.backends.arrays import kernels_for, to_numpy
+
+from .terms import Diagonal, Term
+
+Array = Any
+Linear = Callable[[Array], Array]
+
+DENSE = 12  # columns: with more, conjugate gradients need less time than a factorisation
+SINGULAR = 1e-12  # of the largest eigenvalue
+
+
+class Layout:
+    """Arrays of given shapes and dtypes, one after the other in a real vector."""
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any]) -> None:
+        self.shapes, self.dtypes = tuple(shapes), tuple(dtypes)
+        self._work = tuple(complex if np.dtype(d).kind == "c" else float for d in dtypes)
+        sizes = [math.prod(s) * (2 if w is complex else 1) for s, w in zip(self.shapes, self._work)]
+        self._ends = np.cumsum([0, *sizes]).tolist()
+        self.size = int(self._ends[-1])
+        self._plain = len(self.shapes) == 1 and self._work == (float,)
+
+    def split(self, v: Array) -> list[Array]:
+        """The arrays of v; axes in front of the last one stay in front."""
+        if self._plain:
+            return [v.reshape(*v.shape[:-1], *self.shapes[0])]
+        parts = []
+        for i, (shape, work) in enumerate(zip(self.shapes, self._work)):
+            part = v[..., self._ends[i] : self._ends[i + 1]]
+            if work is complex:
+                part = np.ascontiguousarray(part).view(complex)
+            parts.append(part.reshape(*v.shape[:-1], *shape))
+        return parts
+
+    def join(self, parts: Sequence[Array]) -> Array:
+        """The vector of the arrays, with axes in front kept."""
+        if self._plain:
+            part = np.asarray(parts[0], dtype=float)
+            return part.reshape(*part.shape[: part.ndim - len(self.shapes[0])], self.size)
+        flat = []
+        for part, shape, work in zip(parts, self.shapes, self._work):
+            front = part.shape[: part.ndim - len(shape)]
+            row = np.ascontiguousarray(part, dtype=work).reshape(*front, math.prod(shape))
+            flat.append(row.view(float) if work is complex else row)
+        return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=-1)
+
+
+class Leaf(NamedTuple):
+    """One array of a point as a stack of matrices (b, n, k)."""
+
+    stack: tuple[int, int, int]
+    orthonormal: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The vectors of one run."""
+
+    leaves: tuple[Leaf, ...]
+    points: Layout  # in the shapes of the user
+    duals: Layout
+    likes: tuple[Linear, ...]  # a NumPy array as one like the user's
+    is_tree: bool
+    _held: tuple[Array, list[Array]] | None = field(default=None, repr=False)
+
+    def flat(self, X: Array) -> Array:
+        """A point or gradient in the solvers' form as a vector of its own."""
+        return np.array(self.points.join(list(map(to_numpy, X if self.is_tree else (X,)))))
+
+    def point(self, x: Array) -> Array:
+        """The vector x in the solvers' form: the library and precision of the user."""
+        parts = tuple(like(p) for like, p in zip(self.likes, self.points.split(x)))
+        return parts if self.is_tree else parts[0]
+
+    @cached_property
+    def columns(self) -> int:
+        """The largest k of a matrix."""
+        return max((leaf.stack[2] for leaf in self.leaves if leaf.orthonormal), default=0)
+
+    @cached_property
+    def matrix(self) -> tuple[int, int] | None:
+        """(n, k) of a point that is one real matrix, which most are: fewer layers for it."""
+        one = len(self.leaves) == 1 and self.leaves[0].orthonormal and self.leaves[0].stack[0] == 1
+        real = np.dtype(self.points.dtypes[0]).kind != "c"
+        return self.leaves[0].stack[1:] if one and real else None
+
+    @cached_property
+    def identity(self) -> Array:
+        """Λ = I."""
+        return self.duals.join([np.broadcast_to(np.eye(s[-1]), s) for s in self.duals.shapes])
+
+    def matrices(self, v: Array) -> list[Array]:
+        """The orthonormal leaves of v as stacks (..., b, n, k)."""
+        parts = zip(self.points.split(v), self.leaves)
+        return [p.reshape(*v.shape[:-1], *leaf.stack) for p, leaf in parts if leaf.orthonormal]
+
+    def products(self, x: Array) -> list[Array]:
+        """X_a X_b, entry by entry, of every two columns a ≥ b; those of the last x are held."""
+        if self._held is None or self._held[0] is not x:
+            each = []
+            for X in self.matrices(x):
+                rows, cols = _lower(X.shape[-1])
+                T = np.ascontiguousarray(X.swapaxes(-1, -2))
+                each.append((T[:, rows] * T[:, cols]).swapaxes(-1, -2))
+            object.__setattr__(self, "_held", (x, each))
+        return self._held[1]  # type: ignore[index]
+
+    def normal(self, x: Array, L: Array) -> Array:
+        """XΛ; zero on free leaves.  x and Λ may carry axes in front."""
+        if self.matrix is not None:
+            n, k = self.matrix
+            product = x.reshape(*x.shape[:-1], n, k) @ L.reshape(*L.shape[:-1], k, k)
+            return product.reshape(*product.shape[:-2], n * k)
+        pairs = iter(zip(self.matrices(x), self.duals.split(L)))
+        front = np.broadcast_shapes(x.shape[:-1], L.shape[:-1])
+        parts = []
+        for leaf, shape in zip(self.leaves, self.points.shapes):
+            if leaf.orthonormal:
+                X, M = next(pairs)
+                parts.append((X @ M).reshape(*front, *shape))
+            else:
+                parts.append(np.zeros((*front, *shape)))
+        return self.points.join(parts)
+
+    def gather(self, x: Array, v: Array) -> Array:
+        """herm(XᴴV), the adjoint of `normal` at x; v may carry axes in front."""
+        if self.matrix is not None:
+            n, k = self.matrix
+            M = x.reshape(n, k).T @ v.reshape(*v.shape[:-1], n, k)
+            return (0.5 * (M + M.swapaxes(-1, -2))).reshape(*v.shape[:-1], k * k)
+        if not self.duals.shapes:
+            return np.zeros((*v.shape[:-1], 0))
+        parts = []
+        for X, V in zip(self.matrices(x), self.matrices(v)):
+            M = X.conj().swapaxes(-1, -2) @ V
+            parts.append(0.5 * (M + M.conj().swapaxes(-1, -2)))
+        return self.duals.join(parts)
+
+    def defect(self, x: Array) -> Array:
+        """XᴴX − I of every matrix."""
+        return self.gather(x, x) - (self.identity if self.duals.size else 0.0)
+
+
+def space_of(geometry: Any, X: Array) -> Space:
+    """The vectors of points like X, or an error for constraints that the methods do not know."""
+    factors = getattr(geometry, "factors", None)
+    leaves = X if factors is not None else (X,)
+    kinds = [_leaf(m, x) for m, x in zip(factors or (geometry,), leaves)]
+    arrays = [to_numpy(x) for x in leaves]
+    points = Layout([x.shape for x in arrays], [x.dtype for x in arrays])
+    k = [(leaf.stack[0], leaf.stack[2], leaf.stack[2]) for leaf in kinds if leaf.orthonormal]
+    kept = [d for d, leaf in zip(points.dtypes, kinds) if leaf.orthonormal]
+    likes = tuple(map(_like, leaves))
+    return Space(tuple(kinds), points, Layout(k, kept), likes, factors is not None)
+
+
+def _like(X: Array) -> Linear:
+    if isinstance(X, np.ndarray):
+        return lambda values: np.array(values, dtype=X.dtype, order="C")
+    kernels, dtype = kernels_for(X), X.dtype
+    device = kernels.device(X)
+    return lambda values: kernels.xp.asarray(np.array(values), dtype=dtype, device=device)
+
+
+def _leaf(manifold: Any, X: Array) -> Leaf:
+    name = type(manifold).__name__
+    if getattr(manifold, "B", None) is not None:
+        raise ValueError(
+            "nonsmooth= does not go with XᴴBX = I: the proximal step needs orthonormal columns; "
+            "pass manifold=stiefel.Stiefel()"
+        )
+    if name == "Grassmann":
+        raise ValueError(
+            "nonsmooth= needs matrices, and a point of Grassmann() is a span; "
+            "pass manifold=stiefel.Stiefel()"
+        )
+    if name == "Euclidean":
+        return Leaf((1, math.prod(X.shape), 1), False)
+    if name not in ("Stiefel", "Sphere", "SpecialOrthogonal"):
+        raise ValueError(
+            f"nonsmooth= knows Stiefel, Sphere, SpecialOrthogonal and Euclidean; manifold is {name}"
+        )
+    shape = tuple(X.shape)
+    if name == "Sphere" and shape[-1] != 1:
+        shape = (*shape, 1)
+    return Leaf((math.prod(shape[:-2]), shape[-2], shape[-1]), True)
+
+
+# -- sums of terms -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """One term for every leaf, on flat vectors; ``scale`` is that of the objective."""
+
+    space: Space
+    terms: tuple[Term, ...]
+    scale: float = 1.0
+
+    def _each(self, x: Array) -> Any:
+        return zip(self.terms, self.space.points.split(x))
+
+    def value(self, x: Array) -> float:
+        return self.scale * math.fsum(h.value(X) for h, X in self._each(x))
+
+    def prox(self, v: Array, t: float) -> Array:
+        return self.space.points.join([h.prox(V, t * self.scale) for h, V in self._each(v)])
+
+    def prox_derivative(self, v: Array, t: float) -> Linear:
+        parts = [h.prox_derivative(V, t * self.scale) for h, V in self._each(v)]
+        if all(isinstance(D, Diagonal) for D in parts):
+            weights = [np.broadcast_to(D.weights, s) for D, s in zip(parts, self._shapes)]  # type: ignore[attr-defined]
+            if all(np.dtype(d).kind != "c" for d in self.space.points.dtypes):
+                return Diagonal(self.space.points.join(weights))
+        points = self.space.points
+        return lambda w: points.join([D(W) for D, W in zip(parts, points.split(w))])
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.space.points.shapes
+
+    def support(self, z: Array) -> Array:
+        """The free entries, as weights 0 and 1."""
+        return self._mask([h.support(Z) for h, Z in self._each(z)])
+
+    def _mask(self, parts: list[Array]) -> Array:
+        doubled = [
+            p * (1 + 1j) if np.dtype(d).kind == "c" else p
+            for p, d in zip(parts, self.space.points.dtypes)
+        ]
+        return self.space.points.join(doubled)
+
+    def gradient(self, x: Array) -> Array:
+        return self.scale * self.space.points.join([h.gradient(X) for h, X in self._each(x)])
+
+    def hessian(self, x: Array, w: Array) -> Array:
+        W = self.space.points.split(w)
+        parts = [h.hessian(X, V) for (h, X), V in zip(self._each(x), W)]
+        return self.scale * self.space.points.join(parts)
+
+    def stop_at_kinks(self, x: Array, y: Array) -> Array:
+        Y = self.space.points.split(y)
+        return self.space.points.join(
+            [h.stop_at_kinks(X, V) for (h, X), V in zip(self._each(x), Y)]
+        )
+
+
+# -- Λ ↦ herm XᴴD(XΛ) ---------------------------------------------------------------------------
+
+
+@cache
+def hermitian_basis(k: int, is_complex: bool) -> Array:
+    """An orthonormal basis of the Hermitian k×k matrices, one flat real row each."""
+    rows = []
+    for i in range(k):
+        for j in range(i + 1):
+            E = np.zeros((k, k), complex if is_complex else float)
+            E[i, j] = E[j, i] = 1.0 if i == j else math.sqrt(0.5)
+            rows.append(E)
+            if is_complex and i != j:
+                F = np.zeros((k, k), complex)
+                F[i, j], F[j, i] = 1j * math.sqrt(0.5), -1j * math.sqrt(0.5)
+                rows.append(F)
+    flat = np.stack(rows).reshape(len(rows), k * k)
+    return flat.view(float) if is_complex else flat
+
+
+class NormalSystem:
+    """Λ ↦ herm XᴴD(XΛ) + δΛ, to be solved: by a factorisation a matrix, or by conjugate gradients.
+
+    ``pseudo``: a singular system has the solution of its pseudo-inverse.
+    """
+
+    def __init__(
+        self, space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
+    ) -> None:
+        self.space, self.x, self.D, self.delta = space, x, D, delta
+        self.dense = space.columns <= DENSE
+        if self.dense:
+            blocks = dense_blocks(space, x, D)
+            if delta:
+                blocks = [b + delta * np.eye(b.shape[-1]) for b in blocks]
+            self._solvers = [_solver(b, pseudo) for b in blocks]
+
+    def apply(self, L: Array) -> Array:
+        s = self.space
+        return s.gather(self.x, self.D(s.normal(self.x, L))) + self.delta * L
+
+    def solve(self, rhs: Array) -> Array:
+        """The Λ of one right-hand side, or of several in front."""
+        if not self.space.duals.size:
+            return np.zeros_like(rhs)
+        if self.dense:
+            return self._solve_blocks(rhs)
+        if rhs.ndim > 1:
+            return np.stack([self.solve(r) for r in rhs])
+        return conjugate_gradients(self.apply, rhs, 1e-14, 2 * self.space.columns + 50)
+
+    def _solve_blocks(self, rhs: Array) -> Array:
+        if self.space.matrix is not None:
+            E = hermitian_basis(self.space.matrix[1], False)
+            return (self._solvers[0](E @ rhs.T)).T @ E
+        parts, rows = [], rhs.reshape(-1, rhs.shape[-1])
+        duals = self.space.duals
+        for M, solve, dtype in zip(duals.split(rows), self._solvers, duals.dtypes):
+            E = hermitian_basis(M.shape[-1], np.dtype(dtype).kind == "c")
+            flat = M.reshape(*M.shape[:-2], -1)
+            flat = np.ascontiguousarray(flat).view(float) if flat.dtype.kind == "c" else flat
+            c = solve(np.moveaxis(flat @ E.T, 0, -1))  # (b, q, r)
+            back = np.ascontiguousarray(np.moveaxis(c, -1, 0) @ E)
+            back = back.view(complex) if np.dtype(dtype).kind == "c" else back
+            parts.append(back.reshape(M.shape))
+        return duals.join(parts).reshape(rhs.shape)
+
+
+def _solver(block: Array, pseudo: bool) -> Linear:
+    """right-hand side (b, q, r), or (q[, r]) of a single block ↦ the solution."""
+    if block.shape[0] > 1 or block.shape[-1] == 0:
+        inverse = np.linalg.pinv(block, SINGULAR, True) if pseudo else np.linalg.inv(block)
+        return lambda c: inverse @ c
+    block = block[0]
+    dead = None
+    if pseudo:
+        own = block.diagonal()
+        dead = np.flatnonzero(own <= SINGULAR * own.max())
+        if dead.size:  # columns without a common row; then all of the row is zero
+            block = block.copy()
+            block[dead, dead] += 1.0
+    factor, failed = scipy.linalg.lapack.dpotrf(block, lower=1)
+    diagonal = np.diagonal(factor)
+    if failed or diagonal.min() ** 2 <= SINGULAR * diagonal.max() ** 2:
+        inverse = np.linalg.pinv(block, SINGULAR, True)
+        return lambda c: inverse @ c
+
+    def solve(c: Array) -> Array:
+        found = scipy.linalg.lapack.dpotrs(factor, c.reshape(len(factor), -1), lower=1)[0]
+        if dead is not None and dead.size:
+            found[dead] = 0.0
+        return found.reshape(c.shape)
+
+    return solve
+
+
+def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
+    """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
+    real = all(np.dtype(d).kind != "c" for d in space.points.dtypes)
+    if isinstance(D, Diagonal) and real:
+        masks = space.matrices(D.weights)
+        return [_masked_blocks(P, W) for P, W in zip(space.products(x), masks)]
+    blocks = []
+    for i, dtype in enumerate(space.duals.dtypes):
+        is_complex = np.dtype(dtype).kind == "c"
+        b, k, _ = space.duals.shapes[i]
+        E = hermitian_basis(k, is_complex)
+        parts = [
+            np.zeros((len(E), *s), dtype=complex if np.dtype(d).kind == "c" else float)
+            for s, d in zip(space.duals.shapes, space.duals.dtypes)
+        ]
+        basis = (E.view(complex) if is_complex else E).reshape(len(E), 1, k, k)
+        parts[i] = np.broadcast_to(basis, (len(E), b, k, k))
+        L = space.duals.join(parts)
+        image = space.duals.split(space.gather(x, D(space.normal(x, L))))[i]
+        flat = np.ascontiguousarray(image.reshape(len(E), b, k * k))
+        flat = flat.view(float) if is_complex else flat
+        blocks.append(np.moveaxis(flat, 0, 1) @ E.T)
+    return blocks
+
+
+def _masked_blocks(P: Array, W: Array) -> Array:
+    """With D a diagonal, column j of XᵀD(XΛ) is (Xᵀ diag(w_j) X) Λ_j: k Gram matrices; nk³.
+
+    ``P`` has the products of two columns of X.  ⟨E_p, XᵀD(XE_q)⟩ is a sum of few entries of the
+    Gram matrices: one product with a fixed k³ × q² matrix.
+    """
+    k, q = W.shape[-1], P.shape[-1]
+    grams = W.swapaxes(-1, -2) @ P  # (b, j, pairs)
+    return (grams.reshape(-1, k * q) @ _assembly(k)).reshape(-1, q, q)
+
+
+@cache
+def _lower(k: int) -> tuple[Array, Array]:
+    return np.tril_indices(k)
+
+
+@cache
+def _assembly(k: int) -> Array:
+    """grams[j, (a, b)] ↦ Σ_j E_p[a, j] E_q[b, j], for symmetric a, b."""
+    E = hermitian_basis(k, False).reshape(-1, k, k)
+    rows, cols = _lower(k)
+    full = np.einsum("paj,qbj->jabpq", E, E)
+    both = full[:, rows, cols] + np.where((rows == cols)[:, None, None], 0.0, full[:, cols, rows])
+    return both.reshape(k * len(rows), -1)
+
+
+def conjugate_gradients(apply: Linear, rhs: Array, tolerance: float, most: int) -> Array:
+    """The solution of a positive semidefinite system, to a relative residual."""
+    y, r = np.zeros_like(rhs), rhs.copy()
+    p, rr = r.copy(), float(r @ r)
+    target = tolerance**2 * rr
+    for _ in range(most):
+        if rr <= target or rr == 0.0:
+            break
+        Ap = apply(p)
+        curvature = float(p @ Ap)
+        if not curvature > 0:
+            break
+        alpha = rr / curvature
+        y, r = y + alpha * p, r - alpha * Ap
+        rr, old = float(r @ r), rr
+        p = r + (rr / old) * p
+    return y

@@ -1,0 +1,279 @@
+"""Many problems at once: the branch-free solver against the scalar one, and its promises."""
+
+import io
+
+import numpy as np
+import pytest
+
+import stiefel
+from stiefel.batched.kernels import NumpyMany, jacobi, side_by_side
+from stiefel.batched.result import ManyProgress
+
+RNG = np.random.default_rng
+
+
+def brockett(count, n=12, k=3, seed=0, condition=1e3, scales=1e3):
+    """Matrices of growing condition and of shuffled scales, with weights and starts."""
+    rng = RNG(seed)
+    sizes = rng.permutation(np.geomspace(1 / scales, scales, count))
+    A = np.empty((count, n, n))
+    for b, cond in enumerate(np.geomspace(1.1, condition, count)):
+        Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+        A[b] = sizes[b] * (Q * np.geomspace(1, cond, n)) @ Q.T
+    return A, np.arange(k, 0, -1.0), stiefel.Stiefel().random(count, n, k, seed=seed + 1)
+
+
+def many(A, weights):
+    def fun(X, index):
+        AX = A[index] @ X * weights
+        return np.einsum("bij,bij->b", X, AX), 2 * AX
+
+    return fun
+
+
+def one(A, weights):
+    def fun(X):
+        AX = A @ X * weights
+        return float(np.vdot(X, AX)), 2 * AX
+
+    return fun
+
+
+def alone(A, weights, x0, **options):
+    return [stiefel.minimize(one(a, weights), x, **options) for a, x in zip(A, x0)]
+
+
+def test_evaluations_and_minima_are_those_of_the_scalar_solver():
+    A, weights, x0 = brockett(40)
+    found = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8)
+    single = alone(A, weights, x0, rtol=1e-8)
+    counts = np.array([r.nfev for r in single])
+    assert found.success.all()
+    assert abs(found.nfev.sum() / counts.sum() - 1) < 0.1
+    assert found.nfev.max() <= 1.3 * counts.max()
+    assert found.calls == found.nfev.max()
+    np.testing.assert_allclose(found.fun, [r.fun for r in single], rtol=1e-9)
+
+
+def test_status_is_true_from_outside():
+    A, weights, x0 = brockett(300, seed=3)
+    found = stiefel.minimize_many(many(A, weights), x0, rtol=1e-7)
+    _, first = many(A, weights)(x0, np.arange(300))
+    values, last = many(A, weights)(found.x, np.arange(300))
+    manifold = stiefel.Stiefel()
+    norms = [
+        (manifold.norm(x, manifold.project(x, g)), manifold.norm(y, manifold.project(y, h)))
+        for x, g, y, h in zip(x0, first, found.x, last)
+    ]
+    assert found.success.all()
+    assert all(end <= 1.001e-7 * start for start, end in norms)
+    np.testing.assert_allclose(found.gradient_norm, [end for _, end in norms], rtol=1e-3)
+    np.testing.assert_allclose(found.fun, values, rtol=1e-12)
+    exact = np.sum(np.linalg.eigvalsh(A)[:, :3] * weights, axis=1)
+    np.testing.assert_allclose(found.fun, exact, rtol=1e-8)
+    assert found.feasibility.max() < 1e-14
+
+
+def test_ended_problems_are_not_touched():
+    """Their points are the same to the last bit however long the others go on."""
+    A, weights, x0 = brockett(64, seed=5)
+    whole = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8)
+    tolerances = np.full(64, 1e-8)
+    slowest = np.argsort(whole.nfev)[32:]
+    tolerances[slowest] = 1e-12
+    longer = stiefel.minimize_many(many(A, weights), x0, rtol=tolerances)
+    done = np.setdiff1d(np.arange(64), slowest)
+    assert longer.nfev.max() > whole.nfev.max()
+    assert np.array_equal(whole.x[done], longer.x[done])
+
+
+def test_a_function_that_is_not_told_the_index_sees_every_problem():
+    A, weights, x0 = brockett(40)
+    shapes = set()
+
+    def fun(X):
+        shapes.add(X.shape)
+        AX = A @ X * weights
+        return np.sum(X * AX, axis=(1, 2)), 2 * AX
+
+    found = stiefel.minimize_many(fun, x0, rtol=1e-8)
+    told = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8)
+    assert shapes == {x0.shape} and found.success.all()
+    np.testing.assert_allclose(found.fun, told.fun, rtol=1e-10)
+
+
+@pytest.mark.parametrize("factor", [2.0**40, 1e200, 1e-200])
+def test_scale_of_one_problem_changes_nothing(factor):
+    A, weights, x0 = brockett(6, scales=1.0)
+    plain = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8)
+    A[2] *= factor
+    scaled = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8)
+    assert scaled.success.all()
+    others = [0, 1, 3, 4, 5]
+    assert np.array_equal(plain.x[others], scaled.x[others])
+    assert abs(int(plain.nfev[2]) - int(scaled.nfev[2])) <= 0.1 * plain.nfev[2]
+
+
+def test_trees_with_free_leaves_and_complex_matrices():
+    rng = RNG(2)
+    count, n, k = 20, 8, 2
+    H = rng.standard_normal((count, n, n)) + 1j * rng.standard_normal((count, n, n))
+    H = H + H.conj().mT
+    target = rng.standard_normal((count, 3))
+    start = {
+        "basis": stiefel.Stiefel().random(count, n, k, seed=1, dtype=complex),
+        "shift": np.zeros((count, 3)),
+    }
+
+    def fun(point, index):
+        X, b = point["basis"], point["shift"]
+        HX = H[index] @ X
+        gap = b - target[index]
+        value = np.sum((X.conj() * HX).real, axis=(1, 2)) + 50 * np.sum(gap**2, axis=1)
+        return value, {"basis": 2 * HX, "shift": 100 * gap}
+
+    manifold = {"basis": stiefel.Grassmann(), "shift": stiefel.Euclidean()}
+    found = stiefel.minimize_many(fun, start, manifold=manifold, rtol=1e-9)
+    assert found.success.all()
+    np.testing.assert_allclose(found.x["shift"], target, atol=1e-6)
+    np.testing.assert_allclose(found.fun, np.linalg.eigvalsh(H)[:, :k].sum(axis=1), rtol=1e-10)
+
+
+def test_rotations_and_spheres():
+    rng = RNG(4)
+    M = rng.standard_normal((50, 3, 3))
+
+    def kabsch(R):
+        return -np.sum(M * R, axis=(1, 2)), -M
+
+    start = np.broadcast_to(np.eye(3), M.shape).copy()
+    found = stiefel.minimize_many(kabsch, start, manifold=stiefel.SpecialOrthogonal(), rtol=1e-9)
+    assert found.success.all()
+    np.testing.assert_allclose(np.linalg.det(found.x), 1.0)
+    best = -np.sum(M * stiefel.SpecialOrthogonal().nearest(M), axis=(1, 2))
+    assert np.mean(found.fun <= best + 1e-9) > 0.9  # local minima exist beside the global one
+
+    A = rng.standard_normal((30, 6, 6))
+    A = A + A.mT
+
+    def rayleigh(x):
+        Ax = np.einsum("bij,bj->bi", A, x)
+        return np.sum(x * Ax, axis=1), 2 * Ax
+
+    vectors = stiefel.Sphere().random(30, 6, seed=0)
+    found = stiefel.minimize_many(rayleigh, vectors, manifold=stiefel.Sphere(), rtol=1e-9)
+    assert found.success.all() and found.x.shape == (30, 6)
+    np.testing.assert_allclose(found.fun, np.linalg.eigvalsh(A)[:, 0], rtol=1e-10)
+
+
+def test_failure_is_data_for_each_problem():
+    A, weights, x0 = brockett(5, scales=1.0)
+
+    def fun(X, index):
+        values, gradients = many(A, weights)(X, index)
+        values = np.where(index == 1, np.nan, values)
+        gradients = np.where((index == 3)[:, None, None], -gradients, gradients)  # uphill
+        return values, gradients
+
+    found = stiefel.minimize_many(fun, x0, rtol=1e-8)
+    assert found.success.tolist() == [True, False, True, False, True]
+    assert stiefel.Status(found.status[1]) is stiefel.Status.NOT_FINITE
+    assert stiefel.Status(found.status[3]) is stiefel.Status.STEP_NOT_FOUND
+    assert "3 of 5 problems solved" in repr(found) and "NOT_FINITE (1)" in found.message
+
+
+def test_limits():
+    A, weights, x0 = brockett(8)
+    few = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8, maxiter=7)
+    assert set(map(stiefel.Status, few.status)) == {stiefel.Status.MAX_ITERATIONS}
+    assert few.nit.tolist() == [7] * 8
+    few = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8, maxfun=9)
+    assert few.calls == 9 and few.nfev.tolist() == [9] * 8
+    assert set(map(stiefel.Status, few.status)) == {stiefel.Status.MAX_EVALUATIONS}
+    late = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8, maxtime=1e-9)
+    assert set(map(stiefel.Status, late.status)) == {stiefel.Status.MAX_TIME}
+
+
+def test_near_rounding_it_ends_and_says_so():
+    A, weights, x0 = brockett(10, scales=1.0)
+    found = stiefel.minimize_many(many(A, weights), x0, rtol=1e-30)
+    assert not found.success.any()
+    assert set(map(stiefel.Status, found.status)) <= {
+        stiefel.Status.ROUNDING_LIMIT,
+        stiefel.Status.STEP_NOT_FOUND,
+    }
+    first = stiefel.minimize_many(many(A, weights), x0, maxiter=0).gradient_norm
+    assert (found.gradient_norm <= 1e-12 * first).all()
+
+
+def test_noise_of_f_is_survived():
+    A, weights, x0 = brockett(10, scales=1.0, condition=10)
+    rng = RNG(0)
+
+    def noisy(X, index):
+        values, gradients = many(A, weights)(X, index)
+        return values * (1 + 1e-9 * rng.standard_normal(len(index))), gradients
+
+    assert stiefel.minimize_many(noisy, x0, rtol=1e-8).success.all()
+
+
+def test_messages_teach():
+    A, weights, x0 = brockett(4)
+    with pytest.raises(ValueError, match="the first axis counts problems"):
+        stiefel.minimize_many(many(A, weights), x0[0])
+    with pytest.raises(TypeError, match=r"expected an array of shape \(4,\)"):
+        stiefel.minimize_many(lambda X: (1.0, X), x0)
+    with pytest.raises(TypeError, match="return the gradients too"):
+        stiefel.minimize_many(lambda X: np.zeros(4), x0)
+    with pytest.raises(TypeError, match=r"an array of shape \(4,\)"):
+        stiefel.minimize_many(many(A, weights), x0, rtol=np.ones(3))
+    with pytest.raises(ValueError, match="not orthonormal"):
+        stiefel.minimize_many(many(A, weights), 2 * x0)
+
+
+def test_progress_counts_problems():
+    stream = io.StringIO()
+    line = ManyProgress(200, stream)
+    line.show(50, 12)
+    line.close("200 of 200 problems solved")
+    assert stream.getvalue() == (
+        "[ 25 %] 50 of 200 problems, 12 evaluations\n200 of 200 problems solved\n"
+    )
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_rotations_of_jacobi_diagonalise(size, dtype):
+    rng, k = RNG(size), NumpyMany()
+    A = rng.standard_normal((400, size, size)).astype(dtype)
+    if dtype is complex:
+        A = A + 1j * rng.standard_normal(A.shape)
+    A = A + A.conj().mT
+    values, vectors = jacobi(k, side_by_side(A))
+    rebuilt = np.asarray(vectors * values[..., None, :]) @ np.asarray(vectors).conj().mT
+    np.testing.assert_allclose(rebuilt, A, atol=1e-5)
+    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(A), atol=1e-10)
+
+
+def test_torch_gives_the_same_minima():
+    torch = pytest.importorskip("torch")
+    A, weights, x0 = brockett(20)
+    B, w = torch.as_tensor(A), torch.as_tensor(weights)
+
+    def fun(X):
+        return (X * (B @ X) * w).sum(dim=(1, 2))
+
+    found = stiefel.minimize_many(fun, torch.as_tensor(x0), rtol=1e-8)
+    numpy = stiefel.minimize_many(many(A, weights), x0, rtol=1e-8)
+    assert bool(found.success.all()) and isinstance(found.x, torch.Tensor)
+    np.testing.assert_allclose(found.fun.numpy(), numpy.fun, rtol=1e-9)
+    assert abs(int(found.nfev.sum()) / int(numpy.nfev.sum()) - 1) < 0.1
+
+
+@pytest.mark.slow
+def test_ten_thousand_problems():
+    A, weights, x0 = brockett(10_000, seed=7)
+    found = stiefel.minimize_many(many(A, weights), x0, rtol=1e-6)
+    assert found.success.all()
+    exact = np.sum(np.linalg.eigvalsh(A)[:, :3] * weights, axis=1)
+    np.testing.assert_allclose(found.fun, exact, rtol=1e-5)
