@@ -85,7 +85,7 @@ class Result(dict[str, Any]):
         return [*self, *super().__dir__()]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Result, (), None, None, _items(self)
+        return type(self), (), None, None, _items(self)
 
     def __repr__(self) -> str:
         return as_text(self)
@@ -128,12 +128,14 @@ class Result(dict[str, Any]):
         """
         optimize = sys.modules.get("scipy.optimize")
         base = getattr(optimize, "OptimizeResult", None)
-        return Result if base is None else _both(base)
+        kind = type(self)
+        return kind if base is None else _both(kind, base)
 
 
 @cache
-def _both(base: type) -> type:
-    return type("Result", (Result, base), {"__module__": __name__, "__doc__": Result.__doc__})
+def _both(kind: type, base: type) -> type:
+    place = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind, base), place)
 
 
 def _items(result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
