@@ -70,6 +70,16 @@ def test_args_reach_every_function():
     assert same(single, minimize(fun, X0))
 
 
+def test_scipy_s_spellings_go_with_starts_escape_and_bounds():
+    ours = minimize(fun, X0, rtol=0.0, gtol=1e-4, escape=True)
+    theirs = minimize(weighted, X0, args=(A, W), tol=1e-4, options={"disp": False}, escape=True)
+    assert theirs.success and same(ours, theirs)
+    several = minimize(weighted, X0, args=(A, W), tol=1e-4, starts=2)
+    assert several.success and several.fun == pytest.approx(ours.fun, abs=1e-6)
+    bounded = minimize(weighted, X0, args=(A, W), tol=1e-4, bounds=(-0.9, 0.9))
+    assert bounded.success and np.abs(bounded.x).max() < 0.9 + 1e-4
+
+
 def test_args_are_not_for_objects():
     objective = stiefel.objectives.Brockett(np.arange(1.0, 13.0), W)
     with pytest.raises(TypeError, match="args= goes with a function"):

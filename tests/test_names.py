@@ -95,6 +95,8 @@ def test_orthogonal_procrustes_in_both_components():
     assert min(run.fun for run in runs) == pytest.approx(fun(U @ Vh)[0], rel=1e-10)
     assert runs[0].fun != pytest.approx(runs[1].fun, rel=1e-3)
     assert "determinant" in repr(runs[0])
+    several = minimize(fun, np.eye(4), manifold=group, starts=6)
+    assert several.fun == pytest.approx(fun(U @ Vh)[0], rel=1e-8)  # in whichever component
 
 
 def test_a_square_start_with_orthogonal_is_not_warned_about(recwarn):
