@@ -27,8 +27,8 @@ def same(a, b):
 
 PAIRS = {
     "args": ({"args": (A, W)}, {}),
-    "tol": ({"tol": 1e-3}, {"gtol": 1e-3, "rtol": 0.0}),
-    "gtol among the options": ({"options": {"gtol": 1e-3}}, {"gtol": 1e-3, "rtol": 0.0}),
+    "tol": ({"tol": 1e-7}, {"gtol": 1e-7, "rtol": 0.0}),
+    "gtol among the options": ({"options": {"gtol": 1e-7}}, {"gtol": 1e-7, "rtol": 0.0}),
     "gtol and rtol": ({"rtol": 1e-2, "options": {"gtol": 1e-9}}, {"gtol": 1e-9, "rtol": 1e-2}),
     "ftol": ({"options": {"ftol": 1e-3}}, {"ftol": 1e-3}),
     "maxiter": ({"options": {"maxiter": 4}}, {"maxiter": 4}),

@@ -81,6 +81,22 @@ def test_phases_are_found(method):
     assert np.allclose(abs(result.x), 1, atol=1e-14)
 
 
+@pytest.mark.parametrize("manifold", [Oblique(), ComplexCircle()], ids=repr)
+def test_the_hessian_is_the_second_derivative_along_geodesics(manifold):
+    rng = np.random.default_rng(2)
+    X = manifold.random(4, 3, seed=1)
+    draw = lambda: rng.standard_normal((4, 3)).astype(X.dtype) * (1 + 1j * np.iscomplexobj(X))
+    C = draw()
+    f = lambda Y: float(np.sum(np.abs(Y - C) ** 4))
+    G = 4 * np.abs(X - C) ** 2 * (X - C)
+    W = manifold.project(X, draw())
+    E = 4 * np.abs(X - C) ** 2 * W + 8 * np.real(np.conj(X - C) * W) * (X - C)
+    found = np.real(np.vdot(manifold.hessian(X, G, W, E), W))
+    h = 1e-4
+    along = [f(manifold.geodesic(X, W, t)) for t in (-h, 0.0, h)]
+    assert found == pytest.approx((along[0] - 2 * along[1] + along[2]) / h**2, rel=1e-5)
+
+
 def test_orthogonal_procrustes_in_both_components():
     rng = np.random.default_rng(0)
     A, B = rng.standard_normal((2, 10, 4))
