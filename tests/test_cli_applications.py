@@ -36,6 +36,15 @@ def test_scf_methods_and_kick(method, water):
     assert "a minimum" in run.stdout
 
 
+def test_scf_from_several_starts(water):
+    arguments = ("--basis", "sto-3g", "--method", "rohf", "--spin", "2", "--starts", "2", "--json")
+    run = stiefel_here("scf", "water.xyz", *arguments, cwd=water)
+    assert run.exit_code == 0, run.output
+    document = json.loads(run.stdout)
+    assert len(document["minima"]) == 2
+    assert document["energy"] == pytest.approx(min(m["energy"] for m in document["minima"]))
+
+
 def test_scf_that_does_not_converge_says_so(water):
     run = stiefel_here("scf", "water.xyz", "--basis", "sto-3g", "--maxfun", "3", cwd=water)
     assert run.exit_code == 1
@@ -48,6 +57,7 @@ def test_scf_that_does_not_converge_says_so(water):
         (("water.xyz", "--basis", "no-such-basis"), "PySCF cannot build"),
         (("water.xyz", "--basis", "sto-3g", "--spin", "2"), "--method uhf"),
         (("water.xyz", "--basis", "sto-3g", "--mix", "0.5"), "unrestricted"),
+        (("water.xyz", "--basis", "sto-3g", "--method", "rks", "--xc", "nosuch"), "functional"),
     ],
 )
 def test_scf_refuses(arguments, sentence, water):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.linalg
 
 from stiefel.applications.compressed_modes import (
+    STAGES,
     closed_form,
     compressed_modes,
     hamiltonian,
@@ -15,6 +18,7 @@ from stiefel.applications.compressed_modes import (
     largest_angle,
     plot,
     refined,
+    scdm_start,
     wells,
 )
 from stiefel.objectives import CompressedModes
@@ -127,3 +131,53 @@ def test_misuse():
         closed_form(5.0, 3)
     with pytest.raises(ValueError, match="stages"):
         compressed_modes((10,), (1.0,), 1, 5.0, stages=())
+
+
+FIVE_WELLS = {"shape": [300], "lengths": [50.0], "number": 5, "mu": 10.0}
+
+
+def five_wells(scale=1.0, **options):
+    """In another unit of length the same problem."""
+    shape, lengths = FIVE_WELLS["shape"], [length * scale for length in FIVE_WELLS["lengths"]]
+    potential = wells(shape, lengths, [5], 1.0 / scale**2, scale)
+    mu = FIVE_WELLS["mu"] * scale**2.5
+    return compressed_modes(shape, lengths, 5, mu, potential=potential, **options)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 50.0])
+def test_results_do_not_depend_on_the_unit_of_length(scale):
+    one, other = five_wells(), five_wells(scale)
+    assert other.energy * scale**2 == pytest.approx(one.energy, rel=1e-6)
+    assert other.evaluations == pytest.approx(one.evaluations, rel=0.2)
+    assert other.residual == pytest.approx(one.residual, abs=2e-3)
+
+
+def test_default_start_is_as_good_as_the_best_of_many_and_cheaper():
+    modes = five_wells()
+    random = [five_wells(seed=seed) for seed in range(4)]
+    assert modes.energy <= min(r.energy for r in random) + 1e-6 * abs(modes.energy)
+    free = compressed_modes([300], [60.0], 6, 20.0)
+    assert free.evaluations < compressed_modes([300], [60.0], 6, 20.0, seed=0).evaluations
+
+
+def test_residual_falls_with_the_smoothing():
+    residuals = [five_wells(stages=STAGES[:i], gtol=0.0).residual for i in (2, 4, 6)]
+    assert residuals[2] < 3e-3
+    assert residuals[2] < 0.3 * residuals[0]
+
+
+def test_residual_sees_a_wrong_mode():
+    modes = five_wells(gtol=0.0)
+    wrong = replace(modes, X=np.roll(modes.X, 3, axis=0))
+    assert wrong.residual > 10 * modes.residual
+
+
+def test_scdm_functions_are_localised_and_span_the_eigenfunctions():
+    modes = five_wells()
+    X = scdm_start(modes.objective, 5)
+    np.testing.assert_allclose(X.T @ X, np.eye(5), atol=1e-12)
+    H = hamiltonian(modes.objective) @ np.eye(300)
+    values = np.linalg.eigvalsh(H)[:5]
+    np.testing.assert_allclose(np.linalg.eigvalsh(X.T @ H @ X), values, atol=5e-3)
+    centres = np.argmax(np.abs(X), axis=0)
+    assert len(np.unique(centres // 60)) == 5  # one in each well

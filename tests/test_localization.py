@@ -90,3 +90,58 @@ def test_reflected_start_and_misuse(orbitals):
         localize(mol, C, "edmiston")
     with pytest.raises(TypeError, match="complex"):
         localize(mol, C.astype(complex))
+
+
+SF6 = "S 0 0 0; F 1.56 0 0; F -1.56 0 0; F 0 1.56 0; F 0 -1.56 0; F 0 0 1.56; F 0 0 -1.56"
+
+
+@pytest.mark.parametrize(("kind", "most"), [("boys", 800), ("pipek-mezey", 800)])
+def test_preconditioner_saves_evaluations(kind, most):
+    """Without it these take 1,200 to 11,000."""
+    mol = gto.M(atom=SF6, basis="sto-3g", verbose=0)
+    mf = scf.RHF(mol).run()
+    found = localize(mol, mf.mo_coeff[:, mf.mo_occ > 0], kind)
+    assert found.result.success
+    assert found.result.nfev <= most
+
+
+def test_edmiston_ruedenberg_is_pyscfs(orbitals):
+    mol, C = orbitals["water"]
+    found = localize(mol, C, "edmiston-ruedenberg")
+    optimiser = lo.EdmistonRuedenberg(mol, found.orbitals)
+    cost = optimiser.cost_function(np.eye(C.shape[1]))
+    assert found.value == pytest.approx(-cost, rel=1e-8)
+    assert np.abs(optimiser.get_grad(np.eye(C.shape[1]))).max() < 1e-4
+
+
+def test_intrinsic_bond_orbitals_are_pyscfs(orbitals):
+    mol, C = orbitals["benzene"]
+    found = localize(mol, C, "ibo")
+    theirs = lo.PipekMezey(mol, C, pop_method="iao")
+    theirs.exponent = 4
+    rotation = np.linalg.lstsq(C, theirs.kernel(), rcond=None)[0]
+    value = DiagonalSquares(matrices(mol, C, "ibo"), 4)(rotation)[0]
+    assert found.value <= value + 1e-6 * abs(value)
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_derivatives_of_powers(power):
+    rng = np.random.default_rng(0)
+    M = rng.standard_normal((3, 5, 5))
+    objective = DiagonalSquares(M + M.swapaxes(1, 2), power)
+    U = stiefel.SpecialOrthogonal().random(5, 5, seed=1)
+    check = stiefel.check_gradient(objective, U, manifold=stiefel.SpecialOrthogonal())
+    assert check.correct, check
+    V, t = rng.standard_normal((5, 5)), 1e-5
+    difference = (objective(U + t * V)[1] - objective(U - t * V)[1]) / (2 * t)
+    scale = np.abs(difference).max()
+    np.testing.assert_allclose(objective.hessp(U, V), difference, atol=1e-6 * scale)
+
+    def turned(angle):
+        W = U.copy()
+        W[:, 1] = np.cos(angle) * U[:, 1] + np.sin(angle) * U[:, 3]
+        W[:, 3] = np.cos(angle) * U[:, 3] - np.sin(angle) * U[:, 1]
+        return objective(W)[0]
+
+    second = (turned(1e-3) - 2 * turned(0) + turned(-1e-3)) / 1e-6
+    assert objective.curvatures(U)[1, 3] == pytest.approx(second, rel=1e-4)

@@ -31,7 +31,7 @@ def test_the_last_stage_is_the_problem_itself(seed):
 
 def test_the_last_stage_may_be_left_out():
     modes = compressed_modes((120,), (30.0,), 3, 5.0, gtol=0.0)
-    assert np.isnan(modes.residual)
+    assert modes.residual > 1e-6
     assert len(modes.results) == 6
     finished = compressed_modes((120,), (30.0,), 3, 5.0, start=modes.X, stages=(3e-4,))
     assert finished.residual <= 1e-8

@@ -83,7 +83,7 @@ def test_same_energy_and_levels_as_pyscf(kind, cell):
     reference.conv_tol = 1e-12
     reference.kernel()
     mf = make()
-    assert minimize(mf) is mf
+    assert minimize(mf, check=False, gtol=1e-6) is mf
     assert mf.converged
     assert mf.minimization.result.success
     assert mf.e_tot == pytest.approx(reference.e_tot, abs=1e-9)
@@ -96,7 +96,7 @@ def test_same_energy_and_levels_as_pyscf(kind, cell):
 def test_gradient_matches_differences_of_energies(kind, cell):
     mf = objects(cell)[kind]()
     mf.build()
-    energy, C, V = start(mf)
+    energy, C, V, _ = start(mf)
     C = kicked(C, V, 0.3, seed=4)
     check = stiefel.check_gradient(energy, C, manifold=energy.manifold)
     assert check.correct, check
@@ -104,14 +104,14 @@ def test_gradient_matches_differences_of_energies(kind, cell):
 
 def test_gradient_norm_is_the_one_of_pyscf():
     mf = scf.RHF(molecule())
-    energy, C, V = start(mf)
+    energy, C, V, _ = start(mf)
     point = kicked(C, V, 0.1, seed=1)
     _, G, aux = energy(point)
-    (manifold,) = energy.manifold
+    (manifold,), (block,) = energy.manifold, energy.blocks
     norm = manifold.norm(point[0], manifold.project(point[0], G[0]))
-    coefficients = np.hstack([point[0], aux.levels[0].virtual])
+    coefficients = block.X @ np.hstack([point[0], aux.levels[0].virtual])
     occupied = np.where(np.arange(coefficients.shape[1]) < point[0].shape[1], 2, 0)
-    theirs = mf.get_grad(coefficients, occupied, aux.F[0])  # 2 F_ai; ours is 4 F_ai
+    theirs = mf.get_grad(coefficients, occupied, aux.build.matrices)  # 2 F_ai; ours is 4 F_ai
     assert norm == pytest.approx(2 * np.linalg.norm(theirs), rel=1e-10)
 
 
@@ -128,12 +128,13 @@ def test_every_build_is_counted():
     mf.get_veff = counting
     minimize(mf)
     assert mf.minimization.fock_builds == calls
-    assert mf.minimization.result.nfev == calls - 1  # one more for the start
+    diis_and_start = calls - mf.minimization.result.nfev
+    assert diis_and_start > 0
 
 
 def test_preconditioner_is_linear_symmetric_and_positive():
     mf = scf.RHF(molecule())
-    energy, C, V = start(mf)
+    energy, C, V, _ = start(mf)
     C = kicked(C, V, 0.2, seed=0)
     aux = energy(C)[2]
     (manifold,) = energy.manifold
@@ -145,7 +146,7 @@ def test_preconditioner_is_linear_symmetric_and_positive():
     inner = manifold.inner
     assert inner(C[0], P, HQ) == pytest.approx(inner(C[0], HP, Q), rel=1e-10)
     assert inner(C[0], P, HP) > 0
-    np.testing.assert_allclose(C[0].T @ energy.S[0] @ HP, 0, atol=1e-10)
+    np.testing.assert_allclose(C[0].T @ HP, 0, atol=1e-10)
 
 
 def test_what_pyscf_does_afterwards_works(tmp_path):
@@ -165,7 +166,7 @@ def test_what_pyscf_does_afterwards_works(tmp_path):
 
 def test_orbitals_of_the_object_are_the_start():
     mf = scf.RHF(molecule()).run(conv_tol=1e-12)
-    builds = minimize(mf, gtol=1e-4).minimization.fock_builds
+    builds = minimize(mf, gtol=1e-4, check=False).minimization.fock_builds
     assert builds == 1
 
 
@@ -176,34 +177,31 @@ def test_no_electron_of_the_other_spin():
     np.testing.assert_allclose(mf.mo_energy, reference.mo_energy, atol=1e-6)
 
 
-def test_restricted_open_shells_and_smearing_are_refused():
-    with pytest.raises(TypeError, match="ROHF"):
-        minimize(scf.ROHF(molecule("Li 0 0 0", spin=1)))
-    with pytest.raises(ValueError, match="smearing"):
-        minimize(scf.addons.smearing_(scf.RHF(molecule()), sigma=0.5))
+def test_what_has_no_meaning_is_refused():
     with pytest.raises(ValueError, match="unrestricted"):
         minimize(scf.RHF(molecule()), mix=0.6)
+    with pytest.raises(ValueError, match="smearing"):
+        minimize(scf.addons.frac_occ(scf.RHF(molecule("C 0 0 0"))))
 
 
 def test_kick_moves_by_a_fraction_of_the_norm():
-    energy, C, V = start(scf.RHF(molecule(basis="6-31g")))
+    _, C, V, _ = start(scf.RHF(molecule(basis="6-31g")))
     moved = kicked(C, V, 1e-3, seed=0)[0]
-    S = energy.S[0]
     step = moved - C[0]
-    assert np.trace(step.T @ S @ step) == pytest.approx(1e-6 * C[0].shape[1], rel=1e-3)
-    np.testing.assert_allclose(moved.T @ S @ moved, np.eye(C[0].shape[1]), atol=1e-12)
+    assert np.trace(step.T @ step) == pytest.approx(1e-6 * C[0].shape[1], rel=1e-3)
+    np.testing.assert_allclose(moved.T @ moved, np.eye(C[0].shape[1]), atol=1e-12)
 
 
 def test_mix_breaks_the_symmetry_of_the_spins():
-    energy, C, V = start(scf.UHF(molecule()))
+    _, C, V, _ = start(scf.UHF(molecule()))
     turned = mixed(C, V, 0.6)
-    overlaps = [np.linalg.svd(c.T @ energy.S[0] @ t)[1] for c, t in zip(C, turned)]
+    overlaps = [np.linalg.svd(c.T @ t)[1] for c, t in zip(C, turned)]
     assert overlaps[0].min() == pytest.approx(np.cos(0.6))
     assert overlaps[1].min() == pytest.approx(1.0)
 
 
 def test_water():
-    mf = minimize(scf.RHF(WATER.molecule()))
+    mf = minimize(scf.RHF(WATER.molecule()), gtol=1e-6)
     assert mf.e_tot == pytest.approx(WATER.energy, abs=1e-9)
     assert mf.minimization.result.gradient_norm <= 1e-6
 
@@ -222,10 +220,10 @@ def test_unrestricted_nitrogen():
 def test_unrestricted_nitrogen_where_diis_ends_too_high():
     """From π mixed with a π* that is out of line with it by half a radian."""
     mf = scf.UHF(MIXED_N2.molecule())
-    energy, C, (V, _) = start(mf)
+    energy, C, (V, _), _ = start(mf)
     V[:, 0] = np.cos(0.5) * V[:, 0] + np.sin(0.5) * V[:, 1]
     C = mixed(C, (V, V), MIX)
-    mf.kernel(energy.layout.density(mf, C))
+    mf.kernel(energy.density(C))
     assert mf.converged
     assert mf.e_tot - MIXED_N2.energy == pytest.approx(0.256, abs=1e-3)
     assert not mf.stability(return_status=True)[2]

@@ -10,6 +10,8 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 
+from stiefel.types import Array
+
 DENSE = 2500  # rows up to which a full factorisation is quicker than Lanczos near zero
 
 
@@ -39,12 +41,18 @@ class Certificate:
 
 def smallest_eigenvalue(A: Any) -> float:
     """Of a symmetric matrix, dense or sparse; O(n³) up to a few thousand rows, Lanczos beyond."""
+    return smallest_eigenpair(A)[0]
+
+
+def smallest_eigenpair(A: Any) -> tuple[float, Array]:
+    """The smallest eigenvalue of a symmetric matrix, with a unit eigenvector."""
     n = A.shape[0]
     if n <= DENSE:
         dense = A.toarray() if scipy.sparse.issparse(A) else np.asarray(A)
-        return float(scipy.linalg.eigh(dense, eigvals_only=True, subset_by_index=(0, 0))[0])
+        values, vectors = scipy.linalg.eigh(dense, subset_by_index=(0, 0))
+        return float(values[0]), vectors[:, 0]
     # The eigenvalue sought is near zero beside large ones: shifted, it is the largest in size.
     top = float(scipy.sparse.linalg.eigsh(A, 1, which="LA", return_eigenvectors=False, tol=1e-3)[0])
     shifted = 1.01 * top * scipy.sparse.eye_array(n) - A
-    largest = scipy.sparse.linalg.eigsh(shifted, 1, which="LA", return_eigenvectors=False)[0]
-    return 1.01 * top - float(largest)
+    values, vectors = scipy.sparse.linalg.eigsh(shifted, 1, which="LA")
+    return 1.01 * top - float(values[0]), vectors[:, 0]

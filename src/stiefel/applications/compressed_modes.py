@@ -11,6 +11,7 @@ end exactly where they end, and the residual is that of the nonsmooth problem.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,7 +27,8 @@ from stiefel.objectives import CompressedModes
 
 Array = np.ndarray[Any, Any]
 
-STAGES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)  # ε, in the units of ψ
+STAGES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)  # ε, of the typical size of ψ
+SUPPORT = 10.0  # times ε: where |ψ| is larger, it has a sign
 FLAT = 1e-8  # decrease over ten iterations: as μ → ∞ rotations among the modes cost nothing
 UNSMOOTHED = 1e-13  # an ε beneath the rounding of any ψ
 MOST_EVALUATIONS = 1000  # of the last stage
@@ -83,17 +85,29 @@ class Modes:
         return float(np.vdot(self.X, hamiltonian(self.objective) @ self.X))
 
     @property
-    def evaluations(self) -> int:
-        return sum(r.nfev for r in self.results)
+    def residual(self) -> float:
+        """How far the modes are from a stationary point of the problem without smoothing.
+
+        0 ∈ 2Hψ + (1/μ)∂|ψ| − ψΛ, Λ the multipliers of ∫ψ_iψ_j = δ_ij.  On the support the
+        derivative of |ψ| is a sign, off it anything between −1 and 1: the norm of what is left,
+        relative to that of the signs.  After the last stage, the χ that it reached, relative to
+        the same.  A pure number, the same in all units.
+        """
+        o, X, last = self.objective, self.X, self.results[-1]
+        if "support" in last and last.x is X:
+            return float(last.gradient_norm) / _size_of_signs(o, X)
+        weight = math.sqrt(o.cell_volume) / o.mu
+        inside = _inside(o, X)
+        G = 2.0 * (hamiltonian(o) @ X)
+        signs = weight * np.where(inside, np.sign(X), 0.0)
+        Lambda = X.T @ (G + signs)
+        R = G - X @ (0.5 * (Lambda + Lambda.T))
+        left = np.where(inside, R + signs, np.maximum(np.abs(R) - weight, 0.0))
+        return float(np.linalg.norm(left) / np.linalg.norm(signs))
 
     @property
-    def residual(self) -> float:
-        """χ of the problem without smoothing: the proximal step divided by its length t.
-
-        NaN if the last stage was left out.
-        """
-        last = self.results[-1]
-        return float(last.gradient_norm) if "support" in last else math.nan
+    def evaluations(self) -> int:
+        return sum(r.nfev for r in self.results)
 
     @property
     def supports(self) -> Array:
@@ -116,8 +130,8 @@ def compressed_modes(
     potential: Array | None = None,
     stages: Sequence[float] = STAGES,
     rtol: float = 1e-2,
-    gtol: float = 1e-8,
-    seed: Any = 0,
+    gtol: float = 5e-9,
+    seed: Any = None,
     start: Array | None = None,
     callback: Callable[[Any], Any] | None = None,
     progress: bool = False,
@@ -135,13 +149,16 @@ def compressed_modes(
     potential
         V on the grid; none for free electrons.
     stages
-        The values of ε, falling.
+        The values of ε, falling, as fractions of the typical size of ψ; so results are the same
+        in all units.
     rtol
         Each stage ends when its gradient has fallen by this factor, or when f has stopped falling.
     gtol
-        The last stage, without smoothing, ends when χ ≤ gtol; 0 leaves it out.
+        The last stage, without smoothing, ends when `Modes.residual` is this small; 0 leaves it
+        out.
     seed, start
-        Of the random smooth start, or the start itself, (n, number) with orthonormal columns.
+        The start: (n, number) with orthonormal columns; by default `scdm_start`, or with a seed
+        random smooth functions.
     callback, progress
         As for `stiefel.minimize`.
 
@@ -149,18 +166,20 @@ def compressed_modes(
     """
     if not stages:
         raise ValueError("stages is empty; expected at least one ε")
-    objective = CompressedModes(tuple(shape), tuple(lengths), mu, stages[0], potential)
-    X = start if start is not None else _random_start(objective, number, seed)
+    size = typical_size(lengths, number, mu)
+    objective = CompressedModes(tuple(shape), tuple(lengths), mu, stages[0] * size, potential)
+    X = _first(objective, number, seed) if start is None else start
+    flat = FLAT * min(1.0, abs(objective.value(X)))  # relative also where |f| < 1
     results = []
     for epsilon in stages:
-        objective = _objective(objective, epsilon)
+        objective = _objective(objective, epsilon * size)
         result = stiefel.minimize(
             objective,
             X,
             method="lbfgs",
             precond=inverse_hessian(objective, number),
             rtol=rtol,
-            ftol=FLAT,
+            ftol=flat,
             callback=callback,
             progress=progress,
         )
@@ -169,6 +188,16 @@ def compressed_modes(
     if gtol:
         results.append(_finished(objective, X, gtol, callback, progress))
     return Modes(results[-1].x, objective, tuple(results))
+
+
+def _inside(o: CompressedModes, X: Array) -> Array:
+    """Where the modes have a sign."""
+    return np.abs(X) > SUPPORT * o.epsilon * math.sqrt(o.cell_volume)
+
+
+def _size_of_signs(o: CompressedModes, X: Array) -> float:
+    """The norm of the derivative of (√c/μ)‖X‖₁ on the support."""
+    return math.sqrt(o.cell_volume * np.count_nonzero(_inside(o, X))) / o.mu
 
 
 def _finished(
@@ -191,11 +220,54 @@ def _finished(
         nonsmooth=stiefel.L1(math.sqrt(objective.cell_volume) / objective.mu),
         hessp=lambda X, V: 2.0 * (H @ V),
         rtol=0.0,
-        gtol=gtol,
+        gtol=gtol * _size_of_signs(objective, X),
         maxfun=MOST_EVALUATIONS,
         callback=callback,
         progress=progress,
     )
+
+
+def typical_size(lengths: Sequence[float], number: int, mu: float) -> float:
+    """The size of ψ: 1/√volume of one mode, its extent being μ^(2/(4 + dimension)) or its share.
+
+    In a unit of length s times smaller, μ is s^(2 + dimension/2) times larger: so this extent is
+    the one length that μ alone gives.
+    """
+    dimension = len(lengths)
+    share = math.prod(lengths) / number
+    return 1.0 / math.sqrt(min(mu ** (2.0 * dimension / (4.0 + dimension)), share))
+
+
+def scdm_start(objective: CompressedModes, number: int) -> Array:
+    """Localised functions in the span of the lowest eigenfunctions Ψ, by a pivoted QR.
+
+    The pivots of Ψᵀ are points where its rows are nearly orthogonal; the columns of ΨΨᵀ at these
+    points are localised there, and orthonormalised they are the start.  O(n·number²), with the
+    eigenfunctions by LOBPCG: no random numbers decide where the modes are.
+    """
+    apply = inverse_hessian(objective, number)
+    guess = _random_start(objective, number, 0)
+    zero = np.zeros_like(guess)
+    shape = (objective.n, objective.n)
+
+    def inverse(G: Array) -> Array:
+        columns = G.reshape(objective.n, -1)
+        return apply(zero[:, : columns.shape[1]], columns).reshape(G.shape)
+
+    M = scipy.sparse.linalg.LinearOperator(shape, matvec=inverse, matmat=inverse, dtype=float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it is a start: it need not converge
+        Psi = scipy.sparse.linalg.lobpcg(
+            hamiltonian(objective), guess, M=M, largest=False, tol=1e-4, maxiter=60
+        )[1]
+    pivots = scipy.linalg.qr(Psi.T, mode="r", pivoting=True)[1][:number]
+    return stiefel.nearest(Psi @ Psi[pivots].T)
+
+
+def _first(objective: CompressedModes, number: int, seed: Any) -> Array:
+    if seed is not None or 5 * number >= objective.n:
+        return _random_start(objective, number, seed or 0)
+    return scdm_start(objective, number)
 
 
 def refined(modes: Modes) -> Array:
@@ -310,6 +382,7 @@ def plot(modes: Modes, path: str) -> None:
     if psi.ndim == 2:
         axes.plot(np.arange(psi.shape[1]) * lengths[0] / psi.shape[1], (signs[:, None] * psi).T)
         axes.set(xlabel="x", ylabel="ψ")
+        _draw_potential(axes, modes)
     else:
         signed = np.einsum("j,jxy->xy", signs, psi)  # supports are nearly disjoint
         image = axes.imshow(
@@ -317,5 +390,21 @@ def plot(modes: Modes, path: str) -> None:
         )
         figure.colorbar(image, ax=axes, label="Σψ")
         axes.set(xlabel="x", ylabel="y")
+        _draw_potential(axes, modes)
     axes.set_title(f"{len(psi)} compressed modes, μ = {modes.objective.mu:g}")
     figure.savefig(path)
+
+
+def _draw_potential(axes: Any, modes: Modes) -> None:
+    """A grey curve on an axis of its own, or contour lines."""
+    o = modes.objective
+    if o.potential is None:
+        return
+    V = np.asarray(o.potential).reshape(o.shape)
+    if V.ndim == 1:
+        right = axes.twinx()
+        right.plot(np.arange(len(V)) * o.lengths[0] / len(V), V, color="0.6", linestyle="--")
+        right.set_ylabel("V")
+        return
+    x, y = (np.arange(p) * length / p for p, length in zip(o.shape, o.lengths, strict=True))
+    axes.contour(x, y, V.T, colors="white", linewidths=0.5)

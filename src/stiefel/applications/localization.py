@@ -1,14 +1,17 @@
-"""Orbital localisation on O(n): Foster–Boys and Pipek–Mezey, with PySCF's own matrices.
+"""Orbital localisation on O(n), with PySCF's own matrices.
 
-    Boys            f(U) = −Σ_i ‖⟨i|r|i⟩‖²          (the spread up to a constant)
-    Pipek–Mezey     f(U) = −Σ_i Σ_A ⟨i|P_A|i⟩²
+    Boys                    f(U) = −Σ_i ‖⟨i|r|i⟩‖²        (the spread up to a constant)
+    Pipek–Mezey             f(U) = −Σ_i Σ_A ⟨i|P_A|i⟩²    (P_A: meta-Löwdin populations)
+    intrinsic bond orbitals f(U) = −Σ_i Σ_A ⟨i|P_A|i⟩⁴    (P_A: those of intrinsic atomic orbitals)
+    Edmiston–Ruedenberg     f(U) = −Σ_i (ii|ii) = −Σ_i Σ_L ⟨i|B_L|i⟩²
 
-Both are −Σ_x Σ_i (UᵀM_xU)_ii² for symmetric matrices M_x between the orbitals, and the gradient
-is −4 Σ_x M_x U diag(UᵀM_xU).  Cost: 2·x·n³ flops.
+with (ij|kl) = Σ_L (B_L)_ij (B_L)_kl.  All are −Σ_x Σ_i A_ii^p, A = UᵀM_xU, for symmetric matrices
+M_x between the orbitals.  The gradient is −2p Σ_x M_x U diag(A_ii^(p−1)).  Cost: 2·x·n³ flops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +20,10 @@ import numpy as np
 import stiefel
 from stiefel.types import Array
 
-KINDS = ("boys", "pipek-mezey")
+KINDS = ("boys", "pipek-mezey", "ibo", "edmiston-ruedenberg")
+POWERS = {"ibo": 4}
+FLOOR = 0.002  # of the mean size of the second derivatives
+NEGLIGIBLE = 1e-12  # of the largest eigenvalue of the integrals (ij|kl)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +38,54 @@ class Localized:
 
 @dataclass(frozen=True, eq=False)
 class DiagonalSquares:
-    """f(U) = −Σ_x Σ_i (UᵀM_xU)_ii² of symmetric matrices M (x, n, n)."""
+    """f(U) = −Σ_x Σ_i (UᵀM_xU)_ii^p of symmetric matrices M (x, n, n); p = 2 unless given."""
 
     M: Array
+    power: int = 2
 
     def value_and_gradient(self, U: Array) -> tuple[float, Array]:
         MU = self.M @ U
-        diagonal = np.einsum("ij,xij->xj", U, MU)
-        return -float(np.vdot(diagonal, diagonal)), -4.0 * np.einsum("xij,xj->ij", MU, diagonal)
+        a, p = np.einsum("ij,xij->xj", U, MU), self.power
+        slopes = a ** (p - 1)
+        return -float(np.vdot(slopes, a)), -2.0 * p * np.einsum("xij,xj->ij", MU, slopes)
 
     __call__ = value_and_gradient
+
+    def hessp(self, U: Array, V: Array) -> Array:
+        """−2p Σ_x [M_x V diag(a^(p−1)) + 2(p−1) M_x U diag(a^(p−2) diag(UᵀM_xV))]."""
+        MU, MV, p = self.M @ U, self.M @ V, self.power
+        a, b = np.einsum("ij,xij->xj", U, MU), np.einsum("ij,xij->xj", U, MV)
+        first = np.einsum("xij,xj->ij", MV, a ** (p - 1))
+        second = np.einsum("xij,xj->ij", MU, 2.0 * (p - 1) * a ** (p - 2) * b)
+        return -2.0 * p * (first + second)
+
+    def curvatures(self, U: Array) -> Array:
+        """The second derivatives by the angles between the orbitals i and j, (n, n).
+
+        2(A_ii − A_jj)(φ'_i − φ'_j) − 4A_ij²(φ''_i + φ''_j), φ = A^p, summed over x.
+        """
+        A, p = U.T @ (self.M @ U), self.power
+        a = np.einsum("xii->xi", A)
+        slope, bend = p * a ** (p - 1), p * (p - 1) * a ** (p - 2)
+        H = 2.0 * _differences(a, a, slope, slope)
+        return (
+            H
+            - 4.0 * np.einsum("xij,xij,xi->ij", A, A, bend)
+            - 4.0 * np.einsum("xij,xij,xj->ij", A, A, bend)
+        )
+
+    def precond(self, U: Array, G: Array) -> Array:
+        """G = U g with a skew g, divided by the size of the second derivatives of every angle."""
+        H = np.abs(self.curvatures(U))
+        mean = float(H.sum()) / max(len(H) * (len(H) - 1), 1)
+        skew = U.T @ G
+        return U @ (0.5 * (skew - skew.T) / np.maximum(H, FLOOR * mean or 1.0))
+
+
+def _differences(a: Array, b: Array, s: Array, t: Array) -> Array:
+    """Σ_x (a_i − b_j)(s_i − t_j)."""
+    same = np.einsum("xi,xi->i", a, s)
+    return same[:, None] + same - a.T @ t - s.T @ b
 
 
 def localize(
@@ -52,14 +96,31 @@ def localize(
     start: Array | int | None = None,
     rtol: float = 1e-7,
     method: Any = "lbfgs",
+    precond: bool = True,
     progress: bool = False,
 ) -> Localized:
     """Localise real orbitals (nao, n) of a PySCF molecule; usually the occupied ones.
 
-    ``start`` is an orthogonal matrix (n, n), a seed of a random one, or None for seed 0.  The
-    given orbitals themselves are no start: symmetry makes them a saddle as a rule.
+    Parameters
+    ----------
+    mol, orbitals
+        The molecule, and the orbitals, orthonormal in its overlap.
+    kind
+        "boys", "pipek-mezey", "ibo" or "edmiston-ruedenberg".
+    start
+        An orthogonal matrix (n, n), a seed of a random one, or None for seed 0.  The given
+        orbitals themselves are no start: symmetry makes them a saddle as a rule.
+    rtol, method, progress
+        As for `stiefel.minimize`; the method "trust-region" uses exact products with the Hessian.
+    precond
+        Whether steps are divided by the second derivatives of the angles between two orbitals.
+
+    Returns
+    -------
+    Localized
     """
-    objective = DiagonalSquares(matrices(mol, orbitals, kind))
+    power = POWERS.get(kind, 2)
+    objective = DiagonalSquares(matrices(mol, orbitals, kind), power)
     n = orbitals.shape[1]
     if start is None or isinstance(start, int):
         start = stiefel.SpecialOrthogonal().random(n, n, seed=start or 0)
@@ -70,6 +131,7 @@ def localize(
         start,
         manifold=stiefel.SpecialOrthogonal(),
         method=method,
+        precond=objective.precond if precond and n > 1 else None,
         rtol=rtol,
         progress=progress,
     )
@@ -77,16 +139,41 @@ def localize(
 
 
 def matrices(mol: Any, orbitals: Array, kind: str) -> Array:
-    """M_x: the dipole integrals about the centre of charge, or the atoms' Mulliken populations."""
+    """M_x: dipole integrals about the centre of charge, populations, or factors of (ij|kl)."""
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; expected {' or '.join(map(repr, KINDS))}")
     orbitals = np.asarray(orbitals)
     if orbitals.dtype.kind == "c":
         raise TypeError("the orbitals are complex; localisation here is for real ones")
-    if kind == "boys":
-        from pyscf.lo.boys import dipole_integral
+    makers: dict[str, Callable[[Any, Array], Array]] = {
+        "boys": _dipoles,
+        "pipek-mezey": lambda mol, C: _populations(mol, C, None),
+        "ibo": lambda mol, C: _populations(mol, C, "iao"),
+        "edmiston-ruedenberg": _factors,
+    }
+    return np.ascontiguousarray(makers[kind](mol, orbitals))
 
-        return np.ascontiguousarray(dipole_integral(mol, orbitals))
+
+def _dipoles(mol: Any, orbitals: Array) -> Array:
+    from pyscf.lo.boys import dipole_integral
+
+    return dipole_integral(mol, orbitals)
+
+
+def _populations(mol: Any, orbitals: Array, method: str | None) -> Array:
+    """Of every atom; by PySCF's default method unless one is named."""
     from pyscf.lo import PipekMezey
 
-    return np.ascontiguousarray(PipekMezey(mol, orbitals).atomic_pops(mol, orbitals))
+    return PipekMezey(mol, orbitals).atomic_pops(mol, orbitals, method)
+
+
+def _factors(mol: Any, orbitals: Array) -> Array:
+    """B_L with (ij|kl) = Σ_L (B_L)_ij (B_L)_kl, from the eigenvectors of the integrals."""
+    from pyscf import ao2mo
+
+    n = orbitals.shape[1]
+    integrals = ao2mo.restore(1, ao2mo.kernel(mol, orbitals), n).reshape(n * n, n * n)
+    values, vectors = np.linalg.eigh(integrals)
+    kept = values > NEGLIGIBLE * values[-1]
+    B = (vectors[:, kept] * np.sqrt(values[kept])).T.reshape(-1, n, n)
+    return 0.5 * (B + B.swapaxes(1, 2))

@@ -27,7 +27,9 @@ def command(
     ] = None,
     depth: Annotated[float, typer.Option(help="Depth of the wells.")] = 1.0,
     width: Annotated[float, typer.Option(help="Width of the wells.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the random start.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Start from random functions of this seed.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the modes to a .npz file.")
     ] = None,
@@ -57,6 +59,7 @@ def command(
                 "energies": modes.energies.tolist(),
                 "extents": modes.extents().tolist(),
                 "evaluations": modes.evaluations,
+                "residual": modes.residual,
                 "success": success,
             }
         )
@@ -66,6 +69,9 @@ def command(
             for j, (e, x) in enumerate(zip(modes.energies, modes.extents(), strict=True))
         ]
         print_table(f"{number} compressed modes, μ = {mu:g}", ("mode", "energy", "support"), rows)
-        console().print(f"energy {modes.energy:.8f} in {modes.evaluations} evaluations")
+        console().print(
+            f"energy {modes.energy:.8f} in {modes.evaluations} evaluations, "
+            f"residual {modes.residual:.1e}"
+        )
     if not success:
         raise typer.Exit(NOT_CONVERGED)

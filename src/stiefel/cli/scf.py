@@ -23,6 +23,8 @@ class Method(StrEnum):
     uhf = "uhf"
     rks = "rks"
     uks = "uks"
+    rohf = "rohf"
+    roks = "roks"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +43,12 @@ def command(
     ] = 0.0,
     mix: Annotated[float, typer.Option(help="Turn the α frontier orbitals by this angle.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the kick.")] = 0,
+    starts: Annotated[int, typer.Option(min=1, help="Run from this many starts.")] = 1,
+    diis: Annotated[
+        int | None, typer.Option(min=0, help="DIIS cycles before the descent [8, kicked: 0].")
+    ] = None,
+    check: Annotated[bool, typer.Option(help="Look for saddles, and leave them.")] = True,
+    smearing: Annotated[float, typer.Option(min=0.0, help="Fermi–Dirac width, in Ha.")] = 0.0,
     gtol: Annotated[float, typer.Option(help="Allowed gradient norm, in Ha.")] = 1e-6,
     maxfun: Annotated[int, typer.Option(min=1, help="Limit on Fock builds.")] = 1000,
     chkfile: Annotated[Path | None, typer.Option(help="Write a PySCF checkpoint file.")] = None,
@@ -54,12 +62,24 @@ def command(
     """
     with refusals():
         mf = mean_field(molecule, basis, method, xc, charge, spin)
+    if smearing:
+        mf = mf.smearing(smearing)
     if chkfile is not None:
         mf.chkfile = str(chkfile)
     from stiefel.applications.scf import minimize
 
     with refusals(ValueError, TypeError):
-        minimize(mf, kick=kick, mix=mix, seed=seed, gtol=gtol, maxfun=maxfun)
+        minimize(
+            mf,
+            diis=diis,
+            kick=kick,
+            mix=mix,
+            seed=seed,
+            starts=starts,
+            check=check,
+            gtol=gtol,
+            maxfun=maxfun,
+        )
     _report(mf, as_json)
     if not mf.converged:
         raise typer.Exit(NOT_CONVERGED)
@@ -72,9 +92,9 @@ def mean_field(molecule: Path, basis: str, method: Method, xc: str, charge: int,
     except ModuleNotFoundError:
         raise Misuse("this command needs PySCF: pip install pyscf") from None
     if method is Method.rhf and spin:
-        raise Misuse(f"--spin {spin} needs --method uhf or uks")
+        raise Misuse(f"--spin {spin} needs --method uhf, rohf, uks or roks")
     if method is Method.rks and spin:
-        raise Misuse(f"--spin {spin} needs --method uks")
+        raise Misuse(f"--spin {spin} needs --method uks or roks")
     try:
         forbid_evaluation()
         atoms, basis, xc = read_xyz(molecule), check_basis(basis), check_functional(xc)
@@ -85,11 +105,30 @@ def mean_field(molecule: Path, basis: str, method: Method, xc: str, charge: int,
     except Exception as error:  # PySCF raises many kinds for bad bases and spins
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Misuse(f"PySCF cannot build the molecule: {reason}") from error
-    if method in (Method.rhf, Method.uhf):
-        return scf.RHF(mol) if method is Method.rhf else scf.UHF(mol)
-    mf = dft.RKS(mol) if method is Method.rks else dft.UKS(mol)
+    wave = {Method.rhf: scf.RHF, Method.uhf: scf.UHF, Method.rohf: scf.ROHF}
+    if method in wave:
+        return wave[method](mol)
+    density = {Method.rks: dft.RKS, Method.uks: dft.UKS, Method.roks: dft.ROKS}
+    mf = density[method](mol)
     mf.xc = xc
+    _check_known(mf, xc)
     return mf
+
+
+def _check_known(mf: Any, xc: str) -> None:
+    """A name that libxc does not know is misuse, not a traceback."""
+    from pyscf.scf.dispersion import parse_dft
+
+    try:
+        name = parse_dft(xc)[0]
+        mf._numint.libxc.parse_xc(name)
+        mf._numint.libxc.xc_type(name)
+        mf.do_disp()
+    except Exception as error:  # KeyError, ValueError, NotImplementedError, by name
+        reason = str(error).strip("'\"").splitlines()
+        raise Misuse(
+            f"PySCF does not know the functional {xc!r}: {reason[0] if reason else 'no reason'}"
+        ) from error
 
 
 def _report(mf: Any, as_json: bool) -> None:
@@ -100,19 +139,26 @@ def _report(mf: Any, as_json: bool) -> None:
                 "energy": mf.e_tot,
                 "gradient_norm": run.result.gradient_norm,
                 "fock_builds": run.fock_builds,
+                "response_products": run.products,
+                "path": [stage._asdict() for stage in run.path],
+                "minima": [minimum._asdict() for minimum in run.minima],
                 "stable": run.stable,
                 "converged": bool(mf.converged),
                 "message": run.result.message,
             }
         )
         return
-    verdict = {True: "a minimum", False: "not a minimum: try --kick 0.1", None: "unknown"}
+    verdict = {True: "a minimum", False: "not a minimum: try --kick 0.1", None: "no verdict"}
     rows = [
         ("energy", f"{mf.e_tot:.10f} Ha"),
         ("gradient", f"{run.result.gradient_norm:.1e} Ha"),
         ("Fock builds", str(run.fock_builds)),
         ("PySCF's stability analysis", verdict[run.stable]),
     ]
+    if mf.minimization.warnings:
+        rows += [("warning", text) for text in mf.minimization.warnings]
     print_table(type(mf).__name__, ("", ""), rows)
+    if len(run.minima) > 1:
+        console().print(run.table())
     if not mf.converged:
         console(stderr=True).print(run.result.message)

@@ -30,7 +30,7 @@ from .wolfe import Found, Lost, Wolfe
 
 RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
-LONGEST = 1.0  # of a first trial: columns have length one, and far away a curve turns round
+LONGEST = 10.0  # of a first trial: columns have length one, and far away a curve turns round
 ETA = 0.4  # Hager and Zhang's bound on negative β
 
 

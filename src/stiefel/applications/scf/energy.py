@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.linalg
 
-from stiefel import Grassmann
+from stiefel import Euclidean, Grassmann, Stiefel
 from stiefel.types import Array
 
+from .builder import Build, FockBuilder
 from .layout import Block, Layout
 
-Orbitals = tuple[Array, ...]  # one n×n_occ matrix for each block with electrons
+Point = tuple[Array, ...]  # one matrix for each block
 
 GAP_SHIFT = 0.1  # Ha, added to every ε_a − ε_i
 LEAST_GAP = 0.2  # Ha; inverted levels would otherwise turn a direction round, or blow it up
@@ -23,127 +25,221 @@ LEAST_GAP = 0.2  # Ha; inverted levels would otherwise turn a direction round, o
 KEPT = 4  # Fock matrices, so that the returned point's need not be built again
 
 
-class Levels(NamedTuple):
-    """What diagonalises F_oo and F_vv of one block."""
+class Orbitals(NamedTuple):
+    """A determinant in PySCF's arrangement."""
 
-    rotation: Array  # U: the orbitals C U have the energies ε_i
-    virtual: Array  # V, with CᴴSV = 0 and VᴴSV = I
+    coefficients: Any
+    energies: Any
+    filling: Any
+    labels: Any = None  # of irreps, where the symmetry is kept
+
+
+class Aux(Protocol):
+    """What one evaluation leaves behind."""
+
+    Y: Point
+    build: Build
+
+
+class Ansatz(Protocol):
+    """An energy of a PySCF object as a function on a manifold, as `stiefel.minimize` wants it."""
+
+    builder: FockBuilder
+    layout: Layout
+    kind: str
+
+    @property
+    def manifold(self) -> tuple[Grassmann | Stiefel | Euclidean, ...]: ...
+    def __call__(self, Y: Point) -> tuple[float, Point, Any]: ...
+    def precond(self, Y: Point, G: Point, aux: Any) -> Point: ...
+    def at(self, Y: Point) -> Any: ...
+    def orbitals(self, aux: Any) -> Orbitals: ...
+    def point_of(self, mo_coeff: Any, mo_occ: Any) -> Point: ...
+
+
+class Levels(NamedTuple):
+    """What diagonalises F_oo and F_vv of one block, in its orthonormal basis."""
+
+    rotation: Array  # U: the orbitals Y U have the energies ε_i
+    virtual: Array  # V, with YᴴV = 0 and VᴴV = I
     occupied_energy: Array  # ε_i
     virtual_energy: Array  # ε_a
 
 
 @dataclass(frozen=True, eq=False)
 class Fock:
-    """The Fock matrices at the orbitals C: what the preconditioner and PySCF want to know."""
+    """The Fock matrices at the orbitals Y: what the preconditioner and PySCF want to know."""
 
-    C: Orbitals
-    F: Orbitals
-    S: Orbitals
-    matrices: Any = None  # all of them, in PySCF's form
+    Y: Point
+    F: Point  # in the orthonormal bases of the blocks
+    build: Build
 
     @cached_property
     def levels(self) -> tuple[Levels, ...]:
         """For every block; O(n³), once for each point."""
-        return tuple(map(levels, self.C, self.F, self.S))
+        return tuple(map(levels, self.Y, self.F))
 
 
-class FockBuilder:
-    """PySCF's Fock matrices, counted."""
+class Recent:
+    """The last few evaluations, found again by their point."""
 
-    def __init__(self, mf: Any) -> None:
-        self.mf, self.builds = mf, 0
-        self.core, self.overlap = mf.get_hcore(), mf.get_ovlp()
-        self._nuclear = float(mf.energy_nuc())
+    def __init__(self) -> None:
+        self._held: deque[Any] = deque(maxlen=KEPT)
 
-    def __call__(self, density: Any) -> tuple[float, Any]:
-        """(E, F) of density matrices in PySCF's form: one build gives both."""
-        mf = self.mf
-        self.builds += 1
-        potential = mf.get_veff(mf.mol, density)
-        electronic = mf.energy_elec(density, self.core, potential)[0]
-        F = mf.get_fock(self.core, self.overlap, potential, density)  # bare: no DIIS, no shift
-        return float(np.real(electronic)) + self._nuclear, F
+    def keep(self, value: float, aux: Any) -> None:
+        self._held.append((value, aux))
+
+    def find(self, Y: Point) -> tuple[float, Any] | None:
+        for value, aux in self._held:
+            if all(held is y or np.array_equal(held, y) for held, y in zip(aux.Y, Y, strict=True)):
+                return value, aux
+        return None
 
 
 class Energy:
-    """E(C) with its gradient and preconditioner.
+    """E(Y) with its gradient and preconditioner, for orbitals C = X Y.
 
-    With D = 2 CCᴴ (one spin: CCᴴ) and dE = Tr F dD, the Euclidean gradient is G = 4 F C for
-    doubly occupied orbitals and 2 F C for one spin, divided by the number of k-points because E
-    belongs to one cell.  Called with the orbitals of all blocks it returns (E, G, aux), one Fock
-    build in all, with the `Fock` matrices as aux.
+    With D = 2 CCᴴ (one spin: CCᴴ) and dE = Tr F dD, the Euclidean gradient is G = 4 F Y for
+    doubly occupied orbitals and 2 F Y for one spin, F = XᴴF_AO X, divided by the number of k-points
+    because E belongs to one cell.  Called with the orbitals of all blocks it returns (E, G, aux),
+    one Fock build in all, with the `Fock` matrices as aux.
     """
+
+    kind = "orbitals"
 
     def __init__(self, builder: FockBuilder, layout: Layout) -> None:
         self.builder, self.layout = builder, layout
         self._factor = 2.0 * layout.occupation / layout.kpoints
-        self._recent: deque[Fock] = deque(maxlen=KEPT)
+        self._recent = Recent()
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks that hold electrons, in the order of C."""
+        """The blocks that hold electrons, in the order of Y."""
         return self.layout.active
-
-    @cached_property
-    def S(self) -> Orbitals:
-        """The overlap matrix of every block; spins share theirs."""
-        return tuple(b._replace(spin=None).of(self.builder.overlap) for b in self.blocks)
 
     @property
     def manifold(self) -> tuple[Grassmann, ...]:
-        """{C : CᴴSC = I}, of which E sees the span, for every block."""
-        return tuple(Grassmann(B=S) for S in self.S)
+        """{Y : YᴴY = I}, of which E sees the span, for every block."""
+        return tuple(Grassmann() for _ in self.blocks)
 
-    def __call__(self, C: Orbitals) -> tuple[float, Orbitals, Fock]:
-        E, matrices = self.builder(self.layout.density(self.builder.mf, C))
-        F = tuple(b.of(matrices).astype(c.dtype, copy=False) for b, c in zip(self.blocks, C))
-        G = tuple(self._factor * (f @ c) for f, c in zip(F, C))
-        fock = Fock(C, F, self.S, matrices)
-        self._recent.append(fock)
-        return E, G, fock
+    def coefficients(self, Y: Point) -> Point:
+        """C = X Y for every block."""
+        return tuple(b.X @ y for b, y in zip(self.blocks, Y, strict=True))
 
-    def at(self, C: Orbitals) -> Fock:
-        """The Fock matrices at C: those held, if C was evaluated lately, or one build."""
-        for fock in self._recent:
-            if all(held is c for held, c in zip(fock.C, C, strict=True)):
-                return fock
-        return self(C)[2]
+    def density(self, Y: Point) -> Any:
+        """The density matrices in PySCF's form."""
+        return self.layout.density(self.builder.mf, self.coefficients(Y))
 
-    def levels(self, fock: Fock) -> list[tuple[Array, Levels]]:
-        """(C, levels) of every block of the layout, those without electrons included."""
-        given = dict(zip(self.blocks, zip(fock.C, fock.levels, strict=True), strict=True))
-        return [given[b] if b in given else self._empty(b, fock) for b in self.layout.blocks]
+    def __call__(self, Y: Point) -> tuple[float, Point, Fock]:
+        E, fock = self._recent.find(Y) or self.hold(Y, self.builder(self.density(Y)))
+        return E, tuple(self._factor * (f @ y) for f, y in zip(fock.F, Y)), fock
 
-    def _empty(self, block: Block, fock: Fock) -> tuple[Array, Levels]:
-        F, S = block.of(fock.matrices), block._replace(spin=None).of(self.builder.overlap)
-        C = fock.C[0][:, :0]
-        return C, levels(C, F, S)
+    def hold(self, Y: Point, build: Build) -> tuple[float, Fock]:
+        """Keep what a build at Y gave."""
+        F = tuple(b.within(b.of(build.matrices)) for b in self.blocks)
+        F = tuple(f.astype(y.dtype, copy=False) for f, y in zip(F, Y, strict=True))
+        fock = Fock(tuple(Y), F, build)
+        self._recent.keep(build.energy, fock)
+        return build.energy, fock
 
-    def precond(self, C: Orbitals, G: Orbitals, aux: Fock) -> Orbitals:
+    def at(self, Y: Point) -> Fock:
+        """The Fock matrices at Y: those held, if Y was evaluated lately, or one build."""
+        return self(Y)[2]
+
+    def precond(self, Y: Point, G: Point, aux: Fock) -> Point:
         """Divide the parts G_ai between virtual and occupied levels by 4·(ε_a − ε_i).
 
-        That is the Hessian but for integrals between the orbitals a and i.  G comes as a
-        direction in the space of points, so that its parts are VᴴSG.
+        That is the Hessian but for integrals between the orbitals a and i.
         """
-        del C
-        return tuple(map(self._divide, aux.levels, aux.S, G))
+        del Y
+        return tuple(map(self._divide, aux.levels, G))
 
-    def _divide(self, at: Levels, S: Array, G: Array) -> Array:
+    def _divide(self, at: Levels, G: Array) -> Array:
         gap = at.virtual_energy[:, None] - at.occupied_energy
-        hessian = self._factor * np.maximum(gap + GAP_SHIFT, LEAST_GAP)
-        parts = at.virtual.conj().T @ (S @ (G @ at.rotation))
-        return at.virtual @ (parts / hessian) @ at.rotation.conj().T
+        parts = at.virtual.conj().T @ (G @ at.rotation)
+        return at.virtual @ (parts / (self._factor * positive(gap))) @ at.rotation.conj().T
+
+    def point_of(self, mo_coeff: Any, mo_occ: Any) -> Point:
+        """Y of the occupied orbitals among these, which lie in the spaces of the blocks."""
+        return tuple(
+            self._inverse(b) @ b.of(mo_coeff)[:, self._mine(b, mo_coeff, mo_occ)]
+            for b in self.blocks
+        )
+
+    def _inverse(self, block: Block) -> Array:
+        S = replace(block, spin=None).of(self.builder.overlap)
+        return block.X.conj().T @ S
+
+    def _mine(self, block: Block, mo_coeff: Any, mo_occ: Any) -> Array:
+        occupied = block.of(mo_occ) > 0
+        if block.label is None:
+            return occupied
+        weight = np.linalg.norm(self._inverse(block) @ block.of(mo_coeff), axis=0)
+        return occupied & (weight > 0.5)
+
+    def orbitals(self, aux: Fock) -> Orbitals:
+        """Canonical orbitals, occupied and virtual ones by rising energy."""
+        found = dict(zip(self.blocks, zip(aux.Y, aux.levels, strict=True), strict=True))
+        parts = [self._canonical(b, found.get(b), aux) for b in self.layout.blocks]
+        return arranged(self.layout, parts)
+
+    def _canonical(self, block: Block, given: Any, aux: Fock) -> tuple[Block, Array, Array, Array]:
+        if given is None:
+            Y = np.zeros((block.X.shape[1], 0), block.X.dtype)
+            given = Y, levels(Y, block.within(block.of(aux.build.matrices)))
+        Y, at = given
+        C = block.X @ np.hstack([Y @ at.rotation, at.virtual])
+        energies = np.concatenate([at.occupied_energy, at.virtual_energy])
+        occupied = np.arange(len(energies)) < block.occupied
+        return block, C, energies, np.where(occupied, self.layout.occupation, 0.0)
 
 
-def levels(C: Array, F: Array, S: Array) -> Levels:
-    """Diagonalise F between the orbitals C, and between those S-orthogonal to them.
+def arranged(layout: Layout, parts: Sequence[tuple[Block, Array, Array, Array]]) -> Orbitals:
+    """(block, C, ε, occupations) of all blocks, merged and nested in PySCF's way."""
+    merged = [_merged([p for p in parts if p[0].place == place]) for place in layout.places]
+    C, energies, filling, labels = ([m[i] for m in merged] for i in range(4))
+    names = layout.nest(labels) if layout.confined else None
+    return Orbitals(layout.nest(C), layout.nest(energies), layout.nest(filling), names)
 
-    The last n − k columns of a full QR of SC span that complement: no square root of S.
+
+def _merged(parts: Sequence[tuple[Block, Array, Array, Array]]) -> tuple[Array, ...]:
+    C, energies, filling = (np.concatenate([p[i] for p in parts], axis=-1) for i in (1, 2, 3))
+    labels = np.concatenate([np.full(len(p[2]), p[0].label or 0) for p in parts])
+    order = np.lexsort((energies, filling <= 0))
+    C, energies, filling, labels = C[:, order], energies[order], filling[order], labels[order]
+    missing = 0 if parts[0][0].kpoint is None else len(C) - C.shape[1]
+    if missing:  # removed functions: PySCF's form for k-points is square
+        from pyscf.pbc.scf.hf import INVALID_ORBITAL_ENERGY
+
+        C = np.hstack([C, np.zeros((len(C), missing), C.dtype)])
+        energies = np.concatenate([energies, np.full(missing, INVALID_ORBITAL_ENERGY)])
+        filling = np.concatenate([filling, np.zeros(missing)])
+    return C, energies, filling, labels
+
+
+def positive(gap: Array) -> Array:
+    """The gap with a shift and a floor: what the preconditioner divides by."""
+    return np.maximum(gap + GAP_SHIFT, LEAST_GAP)
+
+
+def levels(Y: Array, F: Array) -> Levels:
+    """Diagonalise F between the orbitals Y, and between those orthogonal to them.
+
+    The last n − k columns of a full QR of Y span that complement.
     """
-    k = C.shape[1]
-    occupied, U = np.linalg.eigh(C.conj().T @ F @ C)
-    N = scipy.linalg.qr(S @ C)[0][:, k:] if k else np.eye(len(S))
+    k = Y.shape[1]
+    occupied, U = np.linalg.eigh(Y.conj().T @ F @ Y)
+    N = complement(Y)
     if not N.shape[1]:
         return Levels(U, N, occupied, occupied[:0])
-    virtual, T = scipy.linalg.eigh(N.conj().T @ F @ N, N.conj().T @ S @ N)
-    return Levels(U, N @ T, occupied, virtual)
+    virtual, T = np.linalg.eigh(N.conj().T @ F @ N)
+    return Levels(U, N @ T, occupied, virtual) if k else Levels(U, T, occupied, virtual)
+
+
+def complement(Y: Array) -> Array:
+    """Orthonormal columns that complete those of Y."""
+    k = Y.shape[1]
+    return scipy.linalg.qr(Y)[0][:, k:] if k else np.eye(len(Y), dtype=Y.dtype)
+
+
+EnergyMaker = Callable[[FockBuilder, Layout], Ansatz]

@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stiefel.types import Array
 
+Place = tuple[int | None, int | None]  # spin, k-point
+
 UNRESTRICTED = {"UHF", "KUHF"}
 GENERALISED = {"GHF", "KGHF"}
-UNSUPPORTED = {"ROHF", "KROHF", "DHF", "KsymAdaptedKSCF"}
+UNSUPPORTED = {
+    "KROHF": "an unrestricted object (KUHF, KUKS) has the same minimum or a lower one",
+    "DHF": "four-component energies have no minimum; a two-component object (x2c) has",
+    "KsymAdaptedKSCF": "use k-points without symmetry: cell.make_kpts(mesh)",
+}
 
 
-class Block(NamedTuple):
-    """One matrix of orbitals: those of one spin at one k-point."""
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One matrix of orbitals: those of one spin at one k-point, and of one irrep with symmetry.
+
+    The orbitals are C = X Y, with the orthonormal functions X (XᴴSX = I) that PySCF keeps of the
+    basis: nearly dependent combinations are not among them.
+    """
 
     spin: int | None  # None where both spins share their orbitals
     kpoint: int | None  # None where there is no list of k-points
+    label: int | None  # of the irrep, or None
     occupied: int
+    X: Array
+
+    @property
+    def place(self) -> Place:
+        return self.spin, self.kpoint
 
     def of(self, arrays: Any) -> Array:
         """This block's part of arrays nested in PySCF's way."""
-        part = arrays if self.spin is None else arrays[self.spin]
-        return np.asarray(part if self.kpoint is None else part[self.kpoint])
+        return at_place(arrays, self.place)
+
+    def within(self, F: Array) -> Array:
+        """XᴴFX of a matrix in the basis of the atoms."""
+        return self.X.conj().T @ (F @ self.X)
 
 
-@dataclass(frozen=True)
+def at_place(arrays: Any, place: Place) -> Array:
+    """The part of arrays nested in PySCF's way that belongs to one spin and k-point."""
+    spin, kpoint = place
+    part = arrays if spin is None else arrays[spin]
+    return np.asarray(part if kpoint is None else part[kpoint])
+
+
+@dataclass(frozen=True, eq=False)
 class Layout:
     """The blocks of a mean-field object in PySCF's order: spins outside, k-points inside."""
 
     spins: int | None  # 2, or None where both share their orbitals
     samples: int | None  # the number of k-points, or None where there is no list of them
     occupation: float  # electrons in an occupied orbital
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...] = ()
 
     @property
     def kpoints(self) -> int:
@@ -47,54 +74,94 @@ class Layout:
         """The blocks that hold electrons."""
         return tuple(b for b in self.blocks if b.occupied)
 
+    @cached_property
+    def confined(self) -> bool:
+        """Whether the blocks keep the symmetry of the molecule."""
+        return any(b.label is not None for b in self.blocks)
+
+    @property
+    def places(self) -> Iterator[Place]:
+        for spin in range(self.spins) if self.spins else (None,):
+            for kpoint in range(self.samples) if self.samples else (None,):
+                yield spin, kpoint
+
     def nest(self, parts: Sequence[Array]) -> Any:
-        """One array for each of `blocks`, nested in PySCF's way."""
+        """One array for each of `places`, nested in PySCF's way."""
         spins: list[Any] = (
             list(parts)
             if self.samples is None
-            else [list(parts[i : i + self.samples]) for i in range(0, len(parts), self.samples)]
+            else [_together(parts[i : i + self.samples]) for i in self._first_samples(parts)]
         )
-        if self.spins is None:
-            return spins[0]
-        # One array for a molecule, as PySCF's own results have; the spins' shapes may differ.
-        if self.samples is None and spins[0].shape == spins[1].shape:
-            return np.stack(spins)
-        return spins
+        return spins[0] if self.spins is None else _together(spins)
 
-    def density(self, mf: Any, C: tuple[Array, ...]) -> Any:
-        """The density matrices in PySCF's form, tagged with the orbitals they come from."""
-        given = dict(zip(self.active, C, strict=True))
-        empty = np.zeros((C[0].shape[0], 0), C[0].dtype)
-        parts = [given.get(b, empty) for b in self.blocks]
-        filling = [np.full(c.shape[1], self.occupation) for c in parts]
+    def _first_samples(self, parts: Sequence[Array]) -> range:
+        return range(0, len(parts), self.kpoints)
+
+    def density(self, mf: Any, C: Sequence[Array]) -> Any:
+        """The density matrices in PySCF's form, tagged with the orbitals they come from.
+
+        Spins with fewer electrons get empty orbitals, so that all matrices have one shape.
+        """
+        width = max(sum(c.shape[1] for c in self._gather(C, p)) for p in self.places)
+        parts, filling = [], []
+        for place in self.places:
+            orbitals = np.hstack(self._gather(C, place))
+            n, k = orbitals.shape
+            parts.append(np.hstack([orbitals, np.zeros((n, width - k), orbitals.dtype)]))
+            filling.append(np.where(np.arange(width) < k, self.occupation, 0.0))
         return mf.make_rdm1(self.nest(parts), self.nest(filling))
 
+    def _gather(self, C: Sequence[Array], place: Place) -> list[Array]:
+        found = [c for b, c in zip(self.active, C, strict=True) if b.place == place]
+        return found or [np.zeros((C[0].shape[0], 0), C[0].dtype)]
 
-def layout_of(mf: Any, mo_occ: Any) -> Layout:
-    """The layout of a mean-field object whose orbitals are occupied as ``mo_occ`` says."""
-    names = {c.__name__ for c in type(mf).__mro__}
-    for name in UNSUPPORTED & names:
-        raise TypeError(
-            f"{type(mf).__name__} is not supported ({name}); expected RHF, UHF, GHF, RKS, UKS, GKS "
-            "or their k-point versions: an unrestricted object has the same minimum or a lower one"
+    def filled_as(self, mo_coeff: Any, mo_occ: Any, labels: Any = None) -> Layout:
+        """This layout with the blocks of orbitals that are occupied as ``mo_occ`` says."""
+        blocks: list[Block] = []
+        for place in self.places:
+            C, filling = at_place(mo_coeff, place), at_place(mo_occ, place)
+            kept = np.linalg.norm(C, axis=0) > 0  # PySCF fills removed orbitals with zeros
+            occupied = _whole(filling, self.occupation)
+            names = None if labels is None else at_place(labels, place)
+            for label in (None,) if names is None else np.unique(names):
+                mine = kept if names is None else kept & (names == label)
+                blocks.append(Block(*place, label, int(occupied[mine].sum()), C[:, mine]))
+        return replace(self, blocks=tuple(blocks))
+
+
+def _together(parts: Sequence[Any]) -> Any:
+    """One array, as PySCF's own results have, where the shapes allow it."""
+    alike = all(isinstance(p, np.ndarray) and p.shape == parts[0].shape for p in parts)
+    return np.stack(parts) if alike else list(parts)
+
+
+def _whole(filling: Array, occupation: float) -> Array:
+    occupied = filling == occupation
+    other = filling[~occupied & (filling != 0)]
+    if other.size:
+        raise ValueError(
+            f"an orbital holds {other[0]:.3g} electrons; expected 0 or {occupation:g}: for "
+            "fractional occupations use mf.smearing(sigma), or pass smearing=Smearing(sigma)"
         )
+    return occupied
+
+
+def kinds(mf: Any) -> set[str]:
+    """The names of the object's classes; two-component ones count as generalised."""
+    classes = type(mf).__mro__
+    names = {c.__name__ for c in classes}
+    if any(c.__module__ == "pyscf.x2c.x2c" and c.__name__ == "SCF" for c in classes):
+        return (names - UNRESTRICTED) | {"GHF", "two components"}
+    return names
+
+
+def layout_of(mf: Any) -> Layout:
+    """The layout of a mean-field object, without its blocks; ``TypeError`` where there is none."""
+    names = kinds(mf)
+    for name in UNSUPPORTED.keys() & names:
+        raise TypeError(f"{type(mf).__name__} is not supported ({name}): {UNSUPPORTED[name]}")
+    if {"two components", "RHF"} <= names:
+        raise TypeError(f"{type(mf).__name__} with two components is not supported: use x2c.UHF")
     samples = len(mf.kpts) if "KSCF" in names else None
     spins = 2 if names & UNRESTRICTED else None
-    occupation = 1.0 if spins or names & GENERALISED else 2.0
-    blocks = tuple(
-        _block(Block(s, q, 0), mo_occ, occupation)
-        for s in (range(2) if spins else (None,))
-        for q in (range(samples) if samples else (None,))
-    )
-    return Layout(spins, samples, occupation, blocks)
-
-
-def _block(block: Block, mo_occ: Any, occupation: float) -> Block:
-    filling = block.of(mo_occ)
-    occupied = filling == occupation
-    if not np.all(occupied | (filling == 0)):
-        raise ValueError(
-            f"an orbital holds {filling[~occupied & (filling != 0)][0]:.3g} electrons; expected 0 "
-            f"or {occupation:g}: direct minimisation needs whole occupations, without smearing"
-        )
-    return block._replace(occupied=int(occupied.sum()))
+    return Layout(spins, samples, 1.0 if spins or names & GENERALISED else 2.0)

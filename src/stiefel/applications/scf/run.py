@@ -1,123 +1,325 @@
-"""Minimise, and give PySCF its object back with the results set."""
+"""Minimise, make sure that it is a minimum, and give PySCF its object back with the results set."""
 
 from __future__ import annotations
 
-import inspect
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 import stiefel
 
-from .energy import Energy
-from .start import kicked, mixed, start
+from . import stability
+from .descent import Descent
+from .ensemble import Smearing, smearing_of
+from .stability import Verdict
+from .start import Start, check_mixable, kicked, mixed, shaken, start
 
-CHECKPOINT = ("e_tot", "mo_energy", "mo_coeff", "mo_occ")
+DIIS_CYCLES = 8
+MAX_BUILDS = 1000
+KICK = 0.1  # of further starts
+FOLLOWED = 10  # saddles in a row
+
+
+@dataclass(frozen=True)
+class Options:
+    """How `minimize` and `direct` run; the words are explained there."""
+
+    diis: int | None = None
+    kick: float = 0.0
+    mix: float = 0.0
+    seed: Any = 0
+    starts: int = 1
+    check: bool = True
+    smearing: Smearing | None = None
+    gtol: float | None = None
+    maxfun: int | None = None
+    method: Any = "lbfgs"
+    callback: Callable[[Any], Any] | None = field(default=None, compare=False)
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("diis", 0), ("kick", 0), ("starts", 1), ("maxfun", 1)):
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise ValueError(f"{name} is {value!r}; expected a number ≥ {least}")
+        if self.gtol is not None and not (self.gtol > 0 and math.isfinite(self.gtol)):
+            raise ValueError(f"gtol is {self.gtol!r}; expected a number > 0, in Ha")
+
+
+class Stage(NamedTuple):
+    """One descent on the way, and what was found at its end."""
+
+    name: str
+    energy: float
+    gradient_norm: float
+    builds: int  # Fock builds of the stage
+    products: int  # of the stability analysis after it
+    verdict: str
+
+
+class Minimum(NamedTuple):
+    """Where one of several starts ended."""
+
+    start: str
+    energy: float
+    gradient_norm: float
+    stable: bool | None
+    builds: int
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What `minimize` leaves in ``mf.minimization``."""
+    """What `minimize` leaves in ``mf.minimization``.
+
+    ``path`` lists the stages of the run that was taken, ``minima`` the ends of all starts by
+    rising energy, ``fock_builds`` counts every Fock matrix of all of them, and ``products`` the
+    further products with the response in the stability analyses.
+    """
 
     mf: Any
     result: stiefel.Result
-    fock_builds: int  # the start's included
+    fock_builds: int
+    products: int
+    verdict: Verdict
+    path: tuple[Stage, ...]
+    minima: tuple[Minimum, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def energy(self) -> float:
+        """The value of the function: the energy, or with smearing the free energy."""
         return float(self.result.fun)
 
     @cached_property
     def stable(self) -> bool | None:
-        """Whether PySCF's stability analysis, run when this is first read, finds a minimum.
+        """Whether PySCF's internal stability analysis finds a minimum; None without a verdict.
 
-        Internal stability: against rotations that stay within the object's own kind.  None where
-        PySCF gives no verdict for this kind (KUHF).
+        Run when this is first read, if the run itself did not.
         """
-        analysis = self.mf.stability
-        if "return_status" not in inspect.signature(analysis).parameters:
-            return None
-        return bool(analysis(internal=True, external=False, return_status=True)[2])
+        if self.verdict.stable is None and not self.verdict.reason:
+            return stability.internal(self.mf).stable
+        return self.verdict.stable
+
+    @cached_property
+    def externally_stable(self) -> bool | None:
+        """The same against orbitals of a more general kind; run when this is first read."""
+        return stability.external(self.mf).stable
+
+    def table(self) -> str:
+        """The minima found, as text."""
+        rows = [f"{'start':<32}{'energy / Ha':>18}{'|g|':>10}{'builds':>8}  minimum"]
+        known = {True: "yes", False: "no", None: "unknown"}
+        for m in self.minima:
+            numbers = f"{m.energy:>18.8f}{m.gradient_norm:>10.1e}{m.builds:>8}"
+            rows.append(f"{m.start:<32}{numbers}  {known[m.stable]}")
+        return "\n".join(rows)
 
 
 def minimize(
     mf: Any,
     *,
     dm0: Any = None,
+    diis: int | None = None,
     kick: float = 0.0,
     mix: float = 0.0,
     seed: Any = 0,
-    gtol: float = 1e-6,
-    maxfun: int = 1000,
+    starts: int = 1,
+    check: bool = True,
+    smearing: Smearing | None = None,
+    gtol: float | None = None,
+    maxfun: int | None = None,
     method: Any = "lbfgs",
     callback: Callable[[Any], Any] | None = None,
     progress: bool = False,
 ) -> Any:
     """Minimise the energy of a PySCF mean-field object over its orbitals.
 
+    A few cycles of DIIS, descent, PySCF's stability analysis; where that finds a saddle, the
+    descent goes on below it.
+
     Parameters
     ----------
     mf
-        RHF, UHF, GHF, RKS, UKS, GKS or a k-point version of them, molecular or periodic.
+        RHF, UHF, ROHF, GHF, RKS, UKS, ROKS, GKS or a k-point version of them (not of ROHF),
+        molecular or periodic; two-component ``x2c.UHF``; smeared objects.
     dm0
         The density matrix to start from; by default the orbitals of ``mf``, or PySCF's guess.
+    diis
+        The number of PySCF's own cycles before the descent: 8 where PySCF's guess is the start and
+        nothing perturbs it, otherwise 0.
     kick
-        Move the start into random virtual orbitals by this fraction of its norm.
+        Move the start into random virtual orbitals by this fraction of its norm; with fractional
+        occupations, add a random matrix with elements of this size to the Hamiltonian, in Ha.
     mix
         Turn the first spin's highest occupied orbital into its lowest virtual one by this angle;
         in degenerate levels, into its partner of the same direction.
     seed
         Of the kick: a number or a NumPy generator.
+    starts
+        Run from this many starts (the kicked guess, kicked DIIS orbitals, DIIS orbitals, the same
+        with other seeds), and keep the lowest end: ``mf.minimization.table()``.
+    check
+        Whether saddles are looked for and left, with PySCF's internal stability analysis.
+    smearing
+        A `Smearing`, for fractional occupations; by default the one of ``mf.smearing(...)``.
     gtol
-        Converged when ‖∇E‖ ≤ gtol, in Ha; the error of E is about gtol²/gap.
+        Converged when ‖∇E‖ ≤ gtol, in Ha.  By default from the object: twice its
+        ``conv_tol_grad`` where that is set, otherwise a tenth of the square root of ``conv_tol``.
     maxfun
-        The most Fock builds.
+        The most Fock builds, 1000 by default; ``mf.max_cycle`` limits iterations where it is set.
     method, callback, progress
         As for `stiefel.minimize`.
 
     Returns
     -------
-    ``mf`` itself, with ``e_tot mo_coeff mo_energy mo_occ converged`` set as its own ``kernel``
-    does, and with an `Outcome` as ``mf.minimization``.
+    ``mf`` itself, with ``e_tot mo_coeff mo_energy mo_occ converged cycles`` set as its own
+    ``kernel`` does, and with an `Outcome` as ``mf.minimization``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For kinds of objects without such a minimum, and for options without a meaning.
+
+    Examples
+    --------
+    >>> from pyscf import gto, scf
+    >>> mol = gto.M(atom="H 0 0 0; F 0 0 0.92", basis="sto-3g", verbose=0)
+    >>> mf = minimize(scf.RHF(mol))
+    >>> mf.converged, mf.minimization.stable
+    (True, True)
     """
-    mf.dump_flags()
-    mf.build()
-    energy, C, V = start(mf, dm0)
-    if mix:
-        C = mixed(C, V, mix)
-    if kick:
-        C = kicked(C, V, kick, seed)
-    result = stiefel.minimize(
-        energy,
-        C,
-        manifold=energy.manifold,
-        method=method,
-        precond=energy.precond,
-        rtol=0.0,
+    options = Options(
+        diis=diis,
+        kick=kick,
+        mix=mix,
+        seed=seed,
+        starts=starts,
+        check=check,
+        smearing=smearing,
         gtol=gtol,
-        maxfun=max(maxfun - energy.builder.builds, 1),
+        maxfun=maxfun,
+        method=method,
         callback=callback,
         progress=progress,
     )
-    _set_results(mf, energy, result)
-    mf.minimization = Outcome(mf, result, energy.builder.builds)
+    return run(mf, options, dm0)
+
+
+def run(mf: Any, options: Options, dm0: Any = None) -> Any:
+    """What `minimize` does, with its options as one record."""
+    mf.dump_flags()
+    mf.build()
+    _open_checkpoint(mf)
+    recipes = _recipes(options)
+    ends = []
+    given = mf.mo_coeff, mf.mo_energy, mf.mo_occ
+    for name, recipe in recipes:
+        mf.mo_coeff, mf.mo_energy, mf.mo_occ = given
+        ends.append(_one(mf, recipe, dm0, name))
+    best = min(ends, key=lambda end: (not end.converged, end.result.fun))
+    best.set_results()
+    outcome = _outcome(mf, best, ends)
+    mf.minimization = outcome
+    if len(ends) > 1:
+        _log(mf).note("%s", outcome.table())
+    for text in outcome.warnings:
+        _log(mf).warn("%s", text)
+    mf._finalize()
     return mf
 
 
-def _set_results(mf: Any, energy: Energy, result: stiefel.Result) -> None:
-    """Canonical orbitals, their energies and occupations, in the object's own arrangement."""
-    layout, fock = energy.layout, energy.at(result.x)
-    coefficients, energies, filling = [], [], []
-    for block, (C, at) in zip(layout.blocks, energy.levels(fock), strict=True):
-        coefficients.append(np.hstack([C @ at.rotation, at.virtual]))
-        energies.append(np.concatenate([at.occupied_energy, at.virtual_energy]))
-        occupied = np.arange(len(energies[-1])) < block.occupied
-        filling.append(np.where(occupied, layout.occupation, 0.0))
-    mf.mo_coeff, mf.mo_energy, mf.mo_occ = map(layout.nest, (coefficients, energies, filling))
-    mf.e_tot, mf.converged = result.fun, result.success
+def _outcome(mf: Any, best: Descent, ends: list[Descent]) -> Outcome:
+    minima = tuple(
+        Minimum(e.name, float(e.result.fun), e.result.gradient_norm, e.verdict.stable, e.builds)
+        for e in sorted(ends, key=lambda end: float(end.result.fun))
+    )
+    builds, products = sum(e.builds for e in ends), sum(e.products for e in ends)
+    path = tuple(Stage(*stage) for stage in best.path)
+    warnings = tuple(best.warnings)
+    return Outcome(mf, best.result, builds, products, best.verdict, path, minima, warnings)
+
+
+def _recipes(options: Options) -> list[tuple[str, Options]]:
+    """What to start from: one recipe, or the pair of the kicked guess and kicked DIIS orbitals."""
+    if options.starts == 1:
+        return [("", options)]
+    kick, first = options.kick or KICK, options.seed
+    cycles = DIIS_CYCLES if options.diis is None else options.diis
+    recipes = []
+    for i in range(options.starts):
+        number, which = divmod(i, 2) if i < 2 else divmod(i - 1, 2)
+        if i == 2:
+            plain = replace(options, diis=cycles, kick=0.0)
+            recipes.append((f"{cycles} DIIS cycles", plain))
+            continue
+        seed = first + number if isinstance(first, int) else first
+        name = ("kicked guess", f"{cycles} DIIS cycles, kicked")[which]
+        recipe = replace(options, diis=cycles if which else 0, kick=kick, seed=seed)
+        recipes.append((f"{name}, seed {seed}", recipe))
+    return recipes
+
+
+def _one(mf: Any, options: Options, dm0: Any, name: str) -> Descent:
+    """From one start to a minimum."""
+    smearing = options.smearing or smearing_of(mf)
+    begin = _begin(mf, options, dm0, smearing)
+    descent = Descent(mf, begin.energy, options, begin.cycles, name)
+    point = _perturbed(begin, options)
+    if mf.max_cycle <= 0:
+        descent.only_energy(point)
+        return descent
+    descent.go(point, "descent")
+    if smearing is not None:
+        descent.self_consistent()
+        return descent
+    descent.reoccupied()
+    while options.check and descent.converged and descent.saddles < FOLLOWED:
+        if descent.judge().stable is not False:
+            break
+        descent.follow()
+    return descent
+
+
+def _begin(mf: Any, options: Options, dm0: Any, smearing: Smearing | None) -> Start:
+    perturbed = bool(options.kick or options.mix)
+    guess = dm0 is None and mf.mo_coeff is None
+    cycles = options.diis
+    if cycles is None:
+        cycles = DIIS_CYCLES if guess and not perturbed else 0
+    limits = [mf.max_cycle] if "max_cycle" in mf.__dict__ else []
+    limits += [] if options.maxfun is None else [options.maxfun - 2]
+    cycles = max(min(cycles, *limits, cycles), 0)
+    confined = bool(mf.mol.symmetry) and hasattr(mf, "get_orbsym") and not perturbed
+    if mf.mol.symmetry and perturbed:
+        _log(mf).warn("kick and mix leave the symmetry of the molecule; so does the descent")
+    confined = confined and not _is_open(mf)
+    return start(mf, dm0, diis=cycles, smearing=smearing, confined=confined)
+
+
+def _is_open(mf: Any) -> bool:
+    return any(c.__name__ == "ROHF" for c in type(mf).__mro__)
+
+
+def _perturbed(begin: Start, options: Options) -> Any:
+    C, V = begin.occupied, begin.virtual
+    if options.mix:
+        check_mixable(begin)
+        C = mixed(C, V, options.mix)
+    if options.kick and begin.energy.kind == "occupations":
+        return shaken(C, options.kick, options.seed)
+    return kicked(C, V, options.kick, options.seed) if options.kick else C
+
+
+def _open_checkpoint(mf: Any) -> None:
     if mf.chkfile:
-        mf.dump_chk({name: getattr(mf, name) for name in CHECKPOINT})
-    mf._finalize()
+        from pyscf.scf import chkfile
+
+        chkfile.save_mol(mf.mol, mf.chkfile)
+
+
+def _log(mf: Any) -> Any:
+    from pyscf.lib import logger
+
+    return logger.new_logger(mf)

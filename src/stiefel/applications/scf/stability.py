@@ -1,0 +1,120 @@
+"""Whether a stationary point is a minimum, by PySCF's own stability analysis."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_REFUSALS = (AttributeError, RuntimeError, TypeError, ValueError, AssertionError)
+
+
+class Verdict(NamedTuple):
+    """What the analysis says."""
+
+    stable: bool | None  # None where PySCF gives no verdict
+    orbitals: Any = None  # below the saddle, where it is one
+    products: int = 0  # with the response of the Fock matrix: the cost of the analysis
+    builds: int = 0  # Fock matrices built for it
+    reason: str = ""  # why there is no verdict
+
+    def __str__(self) -> str:
+        known = {True: "a minimum", False: "not a minimum", None: "no verdict"}
+        return known[self.stable] + (f" ({self.reason})" if self.reason else "")
+
+
+def internal(mf: Any) -> Verdict:
+    """Against rotations within the object's own kind, at the orbitals that ``mf`` holds."""
+    if not _has_rotations(mf.mo_occ):
+        return Verdict(True, mf.mo_coeff)
+    return _guarded(mf, _internal)
+
+
+def external(mf: Any) -> Verdict:
+    """Against rotations that leave the kind: complex orbitals, other spins, two components."""
+    if not _has_rotations(mf.mo_occ):
+        return Verdict(None, reason="no orbital can be rotated")
+    return _guarded(mf, _external)
+
+
+def _guarded(mf: Any, analysis: Callable[[Any], tuple[bool | None, Any]]) -> Verdict:
+    """The verdict, or the reason of PySCF for none: kinds and functionals without response."""
+    with (
+        _counted(mf, "gen_response", _each_product) as products,
+        _counted(mf, "get_veff") as builds,
+    ):
+        try:
+            stable, orbitals = analysis(mf)
+        except (NotImplementedError, ArithmeticError, LookupError, *_REFUSALS) as error:
+            text = str(error).strip().splitlines()
+            reason = text[0] if text else type(error).__name__
+            return Verdict(None, None, products[0], builds[0], reason)
+    reason = "" if stable is not None else f"PySCF has none for {type(mf).__name__}"
+    return Verdict(stable, orbitals, products[0], builds[0], reason)
+
+
+def _internal(mf: Any) -> tuple[bool | None, Any]:
+    parameters = inspect.signature(mf.stability).parameters
+    if "return_status" not in parameters:  # k-points with two spins: new orbitals if not stable
+        orbitals = mf.stability(internal=True, external=False, verbose=0)[0]
+        return _same(orbitals, mf.mo_coeff), orbitals
+    one = {"nroots": 1} if "kwargs" in parameters else {}  # the lowest root decides
+    found = mf.stability(internal=True, external=False, return_status=True, verbose=0, **one)
+    if len(found) == 2:  # two components: (orbitals, verdict)
+        return bool(found[1]), found[0]
+    return bool(found[2]), found[0]
+
+
+def _external(mf: Any) -> tuple[bool | None, Any]:
+    if "return_status" not in inspect.signature(mf.stability).parameters:
+        return None, None
+    found = mf.stability(internal=False, external=True, return_status=True, verbose=0)
+    if len(found) == 2 or found[3] is None:
+        return None, None
+    return bool(found[3]), found[1]
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _has_rotations(mo_occ: Any) -> bool:
+    """Whether some matrix of orbitals holds two different occupations."""
+    if isinstance(mo_occ, (list, tuple)) or np.ndim(mo_occ) > 1:
+        return any(map(_has_rotations, mo_occ))
+    return len(np.unique(mo_occ)) > 1
+
+
+Count = list[int]
+
+
+def _each_call(function: Callable[..., Any], count: Count) -> Callable[..., Any]:
+    def counting(*args: Any, **options: Any) -> Any:
+        count[0] += 1
+        return function(*args, **options)
+
+    return counting
+
+
+def _each_product(function: Callable[..., Any], count: Count) -> Callable[..., Any]:
+    """Of a function that returns the product with the response."""
+    return lambda *args, **options: _each_call(function(*args, **options), count)
+
+
+@contextmanager
+def _counted(mf: Any, name: str, how: Callable[..., Any] = _each_call) -> Iterator[Count]:
+    """Count the calls of a method for a while."""
+    count, held = [0], mf.__dict__.get(name)
+    if not hasattr(mf, name):
+        yield count
+        return
+    setattr(mf, name, how(getattr(mf, name), count))
+    try:
+        yield count
+    finally:
+        delattr(mf, name)
+        if held is not None:
+            setattr(mf, name, held)
