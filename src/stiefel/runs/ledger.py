@@ -322,10 +322,12 @@ class Ledger:
             note += f"; f is expected to fall by {expected:.1e} more"
         if objective.scale != 1.0:
             gradient = geometry.combine(1.0 / objective.scale, best.G, 0.0, best.G)
+        gradient = objective.user_point(gradient)
         return Result(
             x=objective.user_point(x),
             fun=best.f / objective.scale,
-            grad=objective.user_point(gradient),
+            grad=gradient,
+            jac=gradient,  # SciPy's name for it
             gradient_norm=best.norm / objective.scale,
             feasibility=geometry.defect(x),
             nit=self.nit,

@@ -79,7 +79,19 @@ def _check_positive(rule: object, name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class RelativeGradient(Rule):
-    """Converged when ‖∇f(X)‖_g* ≤ tolerance · ‖∇f(X0)‖_g*."""
+    """Converged when ‖∇f(X)‖_g* ≤ tolerance · ‖∇f(X0)‖_g*.
+
+    Parameters
+    ----------
+    tolerance : float
+        A positive number.
+
+    Examples
+    --------
+    >>> import stiefel
+    >>> stiefel.RelativeGradient(1e-8) | stiefel.MaxSeconds(60)
+    AnyOf(rules=(RelativeGradient(tolerance=1e-08), MaxSeconds(limit=60)))
+    """
 
     tolerance: float
 
@@ -159,7 +171,21 @@ class SmallDecrease(Rule):
 
 @dataclass(frozen=True)
 class MaxIterations(Rule):
-    """Stops after so many iterations."""
+    """Stops after so many iterations.
+
+    Parameters
+    ----------
+    limit : int
+        At least 0.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> fun = lambda X: (np.sum(X[:2]), np.eye(4, 1) + np.eye(4, 1, -1))
+    >>> X0 = stiefel.random_point(4, 1, seed=0)
+    >>> stiefel.minimize(fun, X0, stop=stiefel.MaxIterations(2)).status
+    Status.MAX_ITERATIONS
+    """
 
     limit: int
 
@@ -189,7 +215,19 @@ class MaxEvaluations(Rule):
 
 @dataclass(frozen=True)
 class MaxSeconds(Rule):
-    """Stops after so many seconds of wall-clock time."""
+    """Stops after so many seconds of wall-clock time.
+
+    Parameters
+    ----------
+    limit : float
+        A positive number.
+
+    Examples
+    --------
+    >>> import stiefel
+    >>> stiefel.MaxSeconds(60).limit
+    60
+    """
 
     limit: float
 

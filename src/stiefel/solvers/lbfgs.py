@@ -62,13 +62,29 @@ class LBFGS:
 
     Parameters
     ----------
-    memory : number m of pairs kept; points of more than four million entries keep none, and use
-        the newest pair only.
-    metric : how the initial Hessian is learned; None for the canonical metric.
-    sufficient_decrease, curvature : c₁ and c₂ of the line search.
-    initial_length : length of the first step, for a column.
-    longest : no step moves a matrix further than this.
-    caution : a pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖, with ‖s‖ the largest of a stack or tree.
+    memory : int
+        The number m of pairs kept; points of more than four million entries keep none, and use the
+        newest pair only.
+    metric : LearnedMetric or None
+        How the initial Hessian is learned; None for the canonical metric.
+    sufficient_decrease : float
+        The number c₁ of the line search.
+    curvature : float
+        The number c₂ of the line search.
+    initial_length : float
+        The length of the first step, for a column.
+    longest : float
+        No step moves a matrix further than this.
+    caution : float
+        A pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖, with ‖s‖ the largest of a stack or tree.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> objective = stiefel.objectives.Brockett(np.arange(1.0, 21.0), [1.0, 2.0])
+    >>> X0 = stiefel.random_point(20, 2, seed=0)
+    >>> stiefel.minimize(objective, X0, method=stiefel.LBFGS(memory=20)).success
+    True
     """
 
     memory: int = 10
@@ -81,6 +97,11 @@ class LBFGS:
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
+        if not isinstance(self.metric, LearnedMetric | None):
+            raise TypeError(
+                f"LBFGS.metric is {self.metric!r}; expected None for the canonical metric, or "
+                "stiefel.solvers.LearnedMetric()"
+            )
         check_positive(self, "initial_length")
         check_positive(self, "longest")
         check_positive(self, "caution")
