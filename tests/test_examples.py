@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 DOCUMENTS = ("guide", "recipes", "libraries", "many", "minima", "nonsmooth", "reach", "training")
-DOCUMENTS += ("training_jax",)
+DOCUMENTS += ("own_manifold", "training_jax")
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{p}.md" for p in DOCUMENTS),
