@@ -197,7 +197,7 @@ def test_the_gradient_of_a_tree():
         ({"options": {"metric": "canonical"}}, TypeError, ["LBFGS.metric", "None"]),
         ({"maxiter": 3, "options": {"maxiter": 4}}, ValueError, ["maxiter is given twice"]),
         ({"options": 3}, TypeError, ["options is a int", "dict"]),
-        ({"hess": never}, TypeError, ["hessp"]),
+        ({"hess": True}, TypeError, ["hessp"]),
         ({"method": 3}, TypeError, ["method is", "AcceleratedGradient"]),
         ({"rtoll": 1e-3}, TypeError, ["unknown option", "'rtol'"]),
         ({"max_iter": 10}, TypeError, ["unknown option", "'maxiter'"]),

@@ -61,7 +61,7 @@ def translate(task: Any) -> None:
         _set(task, "gtol", task.tol, "tol")
     if task.disp is not None:
         task.progress = task.progress or bool(task.disp)
-    if callable(task.callback):
+    if callable(task.callback) and task.comm is not None:  # otherwise the driver catches it
         task.callback = _stopping(task.callback)
 
 

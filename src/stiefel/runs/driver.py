@@ -122,7 +122,10 @@ class Run:
                 Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,
                 f"no measurable progress in {idle} iterations: {self.ledger.reached()}",
             )
-        answer = self.callback and self.callback(self.ledger.snapshot(state))
+        try:
+            answer = self.callback and self.callback(self.ledger.snapshot(state))
+        except StopIteration:  # as in SciPy
+            answer = True
         if answer is not None and answer is not False and is_true(answer):
             return Reason(Status.STOPPED_BY_CALLBACK, "the callback returned True")
         return None
