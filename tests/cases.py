@@ -15,7 +15,17 @@ import numpy as np
 import pytest
 
 import oracles
-from stiefel import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
+from stiefel import (
+    ComplexCircle,
+    Euclidean,
+    Grassmann,
+    Oblique,
+    Orthogonal,
+    SpecialOrthogonal,
+    Sphere,
+    Stiefel,
+    Unitary,
+)
 from stiefel.geometry import Product
 from stiefel.objectives import (
     Brockett,
@@ -54,14 +64,12 @@ def to_numpy(x):
 
 
 def _torch():
-    import torch
-
+    torch = pytest.importorskip("torch")
     return lambda values: torch.from_numpy(np.array(values))
 
 
 def _jax():
-    import jax
-
+    jax = pytest.importorskip("jax")
     jax.config.update("jax_enable_x64", True)
     return jax.numpy.asarray
 
@@ -281,6 +289,38 @@ class Case:
         return gap(X, Y)
 
 
+@dataclass(frozen=True)
+class UnitCase(Case):
+    """Unit vectors side by side; a complex one is a real vector of twice the length."""
+
+    def matrices(self, X):
+        """The vectors as a list of real columns."""
+        vectors = np.moveaxis(X, -2, -1) if self.manifold is Oblique else X[..., None]
+        vectors = vectors.reshape(-1, vectors.shape[-1])
+        if self.dtype is complex:
+            vectors = np.concatenate([vectors.real, vectors.imag], axis=-1)
+        return list(vectors[..., None])
+
+    def join(self, matrices):
+        vectors = np.stack(matrices)[..., 0]
+        if self.dtype is complex:
+            real, imaginary = np.split(vectors, 2, axis=-1)
+            vectors = real + 1j * imaginary
+        if self.manifold is not Oblique:
+            return vectors.reshape(self.shape)
+        *stack, n, k = self.shape
+        return np.moveaxis(vectors.reshape(*stack, k, n), -1, -2)
+
+    def normal(self, rng, X):
+        scales = rng.standard_normal(len(self.matrices(X)))
+        return self.join([s * x for s, x in zip(scales, self.matrices(X), strict=True)])
+
+    def isometry(self, rng):
+        n = len(self.matrices(np.zeros(self.shape, self.dtype))[0])
+        Q = oracles.polar_factor(rng.standard_normal((n, n)))
+        return Q, Q
+
+
 def _nearest_cotangent(X, W, B=None):
     """The oracle's tangent projection: in the library's coordinates the formula is the same."""
     return oracles.project_tangent(X, W, B=B)
@@ -369,6 +409,12 @@ GEOMETRIES = (
     Case("sphere-stack", Sphere, (4, 6)),
     Case("rotations", SpecialOrthogonal, (3, 3)),
     Case("rotations-stack", SpecialOrthogonal, (5, 3, 3)),
+    Case("orthogonal", Orthogonal, (4, 4)),
+    Case("unitary", Unitary, (3, 3), complex),
+    UnitCase("oblique", Oblique, (6, 4)),
+    UnitCase("oblique-stack", Oblique, (2, 3, 5)),
+    UnitCase("oblique-complex", Oblique, (4, 3), complex),
+    UnitCase("complex-circle", ComplexCircle, (7,), complex),
     Case("euclidean", Euclidean, (7, 2)),
     Case("euclidean-complex", Euclidean, (5,), complex),
     Case("generalised", Stiefel, (9, 3), with_B=True),

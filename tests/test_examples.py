@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-DOCUMENTS = ("guide", "libraries", "many", "minima", "nonsmooth", "reach", "row_model", "training")
-DOCUMENTS += ("training_jax",)
+DOCUMENTS = ("guide", "recipes", "libraries", "many", "minima", "nonsmooth", "reach", "training")
+DOCUMENTS += ("own_manifold", "row_model", "training_jax")
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{p}.md" for p in DOCUMENTS),
@@ -22,6 +22,13 @@ PAGES += [p for p in sorted((ROOT / "docs" / "applications").glob("*.md")) if p.
 def run(script, folder):
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    needed = re.findall(
+        r"^\s*(?:import|from) (torch|jax|optax|flax|equinox|pyscf|mpi4py|sklearn|networkx)\b",
+        script.read_text(encoding="utf-8"),
+        re.M,
+    )
+    for library in needed:
+        pytest.importorskip(library)
     done = subprocess.run(
         [sys.executable, str(script)], cwd=folder, env=environment, capture_output=True, text=True
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+pytest.importorskip("pyscf", reason="needs pip install pyscf")
+
 from pyscf import gto, lo, scf
 
 import stiefel

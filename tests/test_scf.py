@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+pytest.importorskip("pyscf", reason="needs pip install pyscf")
+
 from pyscf import dft, gto, mp, scf
 from pyscf.pbc import dft as pbc_dft
 from pyscf.pbc import gto as pbc_gto

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg
+
+pytest.importorskip("pyscf", reason="needs pip install pyscf")
+
 from pyscf import gto, scf
 from pyscf.pbc import gto as pbc_gto
 from pyscf.pbc import scf as pbc_scf

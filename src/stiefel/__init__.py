@@ -11,7 +11,17 @@ from stiefel.runs.stopping import MaxIterations, MaxSeconds, RelativeGradient
 from ._minimize import minimize
 from .batched import ManyResult, minimize_many
 from .check import check_gradient
-from .geometry import Euclidean, Grassmann, SpecialOrthogonal, Sphere, Stiefel
+from .geometry import (
+    ComplexCircle,
+    Euclidean,
+    Grassmann,
+    Oblique,
+    Orthogonal,
+    SpecialOrthogonal,
+    Sphere,
+    Stiefel,
+    Unitary,
+)
 from .minimum import check_minimum
 from .nonsmooth import (
     L1,
@@ -37,6 +47,7 @@ __all__ = [
     "LBFGS",
     "AcceleratedGradient",
     "AcceleratedProximal",
+    "ComplexCircle",
     "ConjugateGradient",
     "Euclidean",
     "GradientDescent",
@@ -44,6 +55,8 @@ __all__ = [
     "ManyResult",
     "MaxIterations",
     "MaxSeconds",
+    "Oblique",
+    "Orthogonal",
     "ProximalGradient",
     "ProximalLBFGS",
     "ProximalNewton",
@@ -55,6 +68,7 @@ __all__ = [
     "Status",
     "Stiefel",
     "TrustRegion",
+    "Unitary",
     "check_gradient",
     "check_minimum",
     "extrapolate",
@@ -64,3 +78,20 @@ __all__ = [
     "nearest",
     "random_point",
 ]
+
+_LAZY = ("jax", "mpi", "objectives", "preconditioners", "torch")  # imported when first asked for
+
+
+def __getattr__(name: str) -> object:
+    import difflib
+    import importlib
+
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    close = difflib.get_close_matches(name, [*__all__, *_LAZY], n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise AttributeError(f"module 'stiefel' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -11,12 +11,13 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from stiefel.backends.arrays import describe
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
+from stiefel.function.differences import RULES
 from stiefel.function.on_ranks import RankObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry.checks import check_array
@@ -29,11 +30,13 @@ from stiefel.runs.stopping import (
     MaxSeconds,
     RelativeGradient,
     Rule,
+    SettledGradient,
     SmallDecrease,
 )
 from stiefel.types import Array
 
-from .geometry import Product, Stiefel
+from .geometry import Euclidean, Product, Stiefel
+from .habits import method_name
 from .solvers import METHODS
 
 Leaves = dict[str, tuple[Any, Any, bool]]  # name ↦ (array, manifold, rows on the ranks)
@@ -54,7 +57,7 @@ def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
     if not leaves:
         raise ValueError("x0 has no arrays")
     if isinstance(manifold, (dict, list, tuple)):
-        factors = tree.flatten(manifold, "manifold")
+        factors = tree.flatten(_completed(x0, manifold), "manifold")
     else:
         factors = (manifold,) * len(leaves)
     result = {}
@@ -67,6 +70,22 @@ def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
         check_array(leaf, f"X0{path}", may_be_empty=True)
         result[f"X0{path}"] = leaf, factor, distributed
     return result
+
+
+def _completed(x0: Any, manifold: Any) -> Any:
+    """A manifold for every leaf: one for a branch is that of its leaves, none means Euclidean."""
+    if manifold is None and not isinstance(x0, (dict, list, tuple)):
+        return Euclidean()
+    if isinstance(x0, dict) and not isinstance(manifold, (list, tuple)):
+        given = manifold if isinstance(manifold, dict) else dict.fromkeys(x0, manifold)
+        filled = {key: _completed(part, given.get(key)) for key, part in x0.items()}
+        return given | filled  # names that x0 does not have are told to the user elsewhere
+    if isinstance(x0, (list, tuple)) and not isinstance(manifold, dict):
+        branch = isinstance(manifold, (list, tuple))
+        if branch and len(manifold) != len(x0):
+            return manifold
+        return [_completed(part, manifold[i] if branch else manifold) for i, part in enumerate(x0)]
+    return manifold
 
 
 def bind(tree: Tree, leaves: Leaves, ranks: Alone | Ranks) -> tuple[Any, Any]:
@@ -99,6 +118,11 @@ def objective_of(
     """The user's function, counted; on several ranks its values are shares or totals."""
     if not isinstance(ranks, Ranks):
         return CountedObjective(fun, jac, tree, X, limit, hessp)
+    if jac in RULES:
+        raise TypeError(
+            f"jac={jac!r} does not go with comm=: entries of X are moved on one rank at a time; "
+            "pass the gradient"
+        )
     copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
     shares: dict[str, Any] = {"ranks": ranks, "value": value, "replicated": copies}
     return RankObjective(fun, jac, tree, X, limit, hessp, **shares)
@@ -118,7 +142,9 @@ def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
 
 
 def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
-    """The solver of a name with its options, or the instance given."""
+    """The solver of a name or class with its options, or the instance given."""
+    if isinstance(method, type) and is_dataclass(method) and hasattr(method, "step"):
+        return _with_options(method(), method.__name__, options)
     if not isinstance(method, str):
         if not (hasattr(method, "init") and hasattr(method, "step")):
             raise TypeError(
@@ -128,16 +154,18 @@ def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
         if options:
             raise TypeError("options go with a method given by name; this one is an instance")
         return method
-    if method not in METHODS:
+    name = method_name(method)
+    if name not in METHODS:
         raise ValueError(suggest("method", method, list(METHODS)))
-    solver = METHODS[method]
+    return _with_options(METHODS[name], repr(method), options)
+
+
+def _with_options(solver: Any, method: str, options: dict[str, Any] | None) -> Any:
+    names = [f.name for f in fields(solver)]
     for name in options or {}:
-        names = [f.name for f in fields(solver)]
         if name not in names:
-            raise ValueError(suggest(f"option of method {method!r}", name, names))
-    if not options:
-        return solver
-    return type(solver)(**{f.name: getattr(solver, f.name) for f in fields(solver)} | options)
+            raise ValueError(suggest(f"option of method {method}", name, names))
+    return replace(solver, **options) if options else solver
 
 
 def rule_of(
@@ -152,6 +180,7 @@ def rule_of(
     stop: Rule | None,
 ) -> Rule:
     """All limits and tolerances as one rule."""
+    default = rtol is None and not (gtol or ftol)
     if rtol is None:
         rtol = DEFAULT_RTOL if geometry.eps(X) < 1e-10 else SINGLE_PRECISION_RTOL
     for name, value in (("rtol", rtol), ("gtol", gtol), ("ftol", ftol)):
@@ -167,7 +196,8 @@ def rule_of(
     if not (rtol or gtol or ftol or stop):
         raise ValueError("rtol, gtol and ftol are all zero; one of them must be positive")
     rules: list[Rule] = []
-    rules += [RelativeGradient(rtol)] if rtol else []
+    relative = SettledGradient if default else RelativeGradient
+    rules += [relative(rtol)] if rtol else []
     rules += [AbsoluteGradient(gtol)] if gtol else []
     rules += [SmallDecrease(ftol)] if ftol else []
     rules += [stop] if stop is not None else []

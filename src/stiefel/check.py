@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from stiefel.backends.arrays import to_numpy
 from stiefel.function.counted import CountedObjective
+from stiefel.function.differences import Differences
 from stiefel.function.trees import Tree
 from stiefel.geometry.checks import gaussian
 from stiefel.types import Array
@@ -18,6 +20,7 @@ from .arguments import place
 from .geometry import Grassmann, Stiefel
 
 DIRECTIONS = 3
+FEW = 1000  # entries, each of which is looked at when a gradient is wrong
 LEAST_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient
 
 
@@ -46,7 +49,43 @@ def check_gradient(
 ) -> GradientCheck:
     """Compare the gradient of ``fun`` at X with differences of its values along random curves.
 
-    Only what a method on the manifold can see is tested.  About 50 values are computed.
+    Only what a method on the manifold can see is tested.  About 50 values are computed; if the
+    gradient is wrong, and X has no more than a thousand entries, two more an entry, to find the
+    worst of them.
+
+    Parameters
+    ----------
+    fun : callable or object
+        As for `minimize`.
+    X : array or structure of arrays
+        The point at which the gradient is tested.
+    jac : callable, bool, str or None, optional
+        As for `minimize`.
+    manifold : manifold or structure of manifolds, optional
+        As for `minimize`.
+    seed : int, optional
+        The seed of the random curves.
+
+    Returns
+    -------
+    GradientCheck
+        True in a condition if the gradient is right; printed, it says what is wrong.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments are not such as `minimize` takes.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> A = np.diag([1.0, 2.0, 3.0, 4.0])
+    >>> X = stiefel.random_point(4, 2, seed=0)
+    >>> bool(stiefel.check_gradient(lambda X: (np.sum(X * (A @ X)), 2 * A @ X), X))
+    True
+    >>> check = stiefel.check_gradient(lambda X: (np.sum(X * (A @ X)), A @ X), X)
+    >>> check.correct, check.explanation[:47]
+    (False, 'It is half of what it should be: multiply by 2.')
     """
     tree = Tree(X)
     geometry, point = place(tree, X, manifold)
@@ -65,7 +104,9 @@ def check_gradient(
     correct = error <= allowed and (slope >= LEAST_SLOPE or error <= 0.1 * allowed)
     if correct:
         return GradientCheck(True, slope, error, "")
-    return GradientCheck(False, slope, error, _explain(tests, measured, gradient, scale, allowed))
+    sentence = _explain(tests, measured, gradient, scale, allowed)
+    worst = _worst(geometry, objective, tree, point, gradient) or _pair_of(measured, claimed)
+    return GradientCheck(False, slope, error, f"{sentence} {worst}")
 
 
 @dataclass(frozen=True)
@@ -157,6 +198,47 @@ class _Direction:
             return 2.0  # linear to rounding
         slopes = np.diff(np.log(errors[seen])) / np.diff(np.log(self.steps[seen]))
         return float(np.median(slopes))
+
+
+def _worst(
+    geometry: Any, objective: CountedObjective, tree: Tree, point: Any, gradient: Any
+) -> str:
+    """Where the gradient, seen along the manifold, is furthest from differences of values."""
+    leaves = point if isinstance(point, tuple) else (point,)
+    if sum(math.prod(leaf.shape) for leaf in leaves) > FEW:
+        return ""
+    # Values are asked for in the solvers' form, in which a leaf is the point and a tree a tuple.
+    flat = Tree(point)
+    try:
+        exact = Differences(objective.value, "3-point", flat, leaves).gradient(point)
+    except Exception:  # f need not be defined beside the manifold
+        return ""
+    pairs = [
+        tuple(map(np.atleast_1d, map(to_numpy, pair)))
+        for pair in zip(
+            _leaves(geometry.project(point, gradient)), _leaves(geometry.project(point, exact))
+        )
+    ]
+    gaps = [np.abs(claimed - true) for claimed, true in pairs]
+    worst = max(range(len(gaps)), key=lambda i: float(np.max(gaps[i])))
+    index = tuple(map(int, np.unravel_index(int(np.argmax(gaps[worst])), gaps[worst].shape)))
+    claimed, true = (part[index] for part in pairs[worst])
+    return (
+        f"The worst entry is X{tree.paths[worst]}{list(index)}: along the manifold the gradient "
+        f"is {claimed:.6g} there, and differences of values give {true:.6g}."
+    )
+
+
+def _pair_of(measured: list[float], claimed: list[float]) -> str:
+    m, c = max(zip(measured, claimed), key=lambda pair: abs(pair[0] - pair[1]))
+    return (
+        f"Along a random direction the gradient gives the derivative {c:.6g}, and differences of "
+        f"values give {m:.6g}."
+    )
+
+
+def _leaves(G: Any) -> tuple[Any, ...]:
+    return G if isinstance(G, tuple) else (G,)
 
 
 def _gaussian_like(leaf: Array, rng: np.random.Generator) -> Array:

@@ -109,16 +109,18 @@ def check_minimum(
 
     Parameters
     ----------
-    fun, jac, hessp, manifold
+    fun : callable or object
         As in `minimize`.
-    x
+    x : array or structure of arrays
         The point, such as ``result.x``.
-    tol
+    jac, hessp, manifold : optional
+        As in `minimize`.
+    tol : float, optional
         Curvatures of at most ``tol`` times the largest one count as zero: 1e-6 by default, 1e-5
         with differences of gradients (in single precision 1e-3 and 1e-2).
-    maxproducts
+    maxproducts : int, optional
         The limit on products with the Hessian.
-    seed
+    seed : int, optional
         Of the random start.
 
     Returns

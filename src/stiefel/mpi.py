@@ -4,7 +4,7 @@
 n rows is cut into contiguous blocks in the order of the ranks.  The solvers accept any cut;
 `row_range` is the even one.  NumPy arrays only: other libraries convert at the border.
 
-Needs mpi4py: ``pip install 'stiefel[mpi]'``.
+Needs mpi4py: ``pip install mpi4py``.
 """
 
 from __future__ import annotations

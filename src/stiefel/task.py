@@ -41,6 +41,7 @@ from .arguments import (
     solver_of,
     suggest,
 )
+from .habits import translate
 
 
 @dataclass
@@ -73,6 +74,8 @@ class Task:
     resume: bool
     comm: Any
     value: str
+    tol: float | None
+    disp: bool | None
     unknown: dict[str, Any]
 
     def run(self) -> Result:
@@ -102,9 +105,10 @@ class Task:
         self.solver: Solver
         self.leaves: Leaves
         with self.ranks.together():
+            translate(self)
             if self.unknown:
                 names = [name for name in self.__dataclass_fields__ if name != "unknown"]
-                names += ["escape", "starts", "seed", "workers"]
+                names += ["args", "escape", "starts", "seed", "workers"]
                 raise TypeError(suggest("option", next(iter(self.unknown)), names))
             check_value(self.value)
             self.tree = Tree(self.x0)
@@ -122,7 +126,7 @@ class Task:
     def _common(self) -> dict[str, Any]:
         """The arguments on which all ranks must agree."""
         apart = {"fun", "x0", "manifold", "method", "options", "progress", "comm", "unknown"}
-        apart |= {"nonsmooth", "constraints", "bounds"}  # which do not go with comm
+        apart |= {"disp", "nonsmooth", "constraints", "bounds"}  # which do not go with comm
         names = [name for name in self.__dataclass_fields__ if name not in apart]
         place = None if self.checkpoint is None else str(self.checkpoint)
         return {name: getattr(self, name) for name in names} | {"checkpoint": place}

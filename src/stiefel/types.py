@@ -22,7 +22,17 @@ Cotangent = Any  # … and so has this one
 
 
 class Status(Enum):
-    """Why a run ended.  The names are stable; the values are short explanations."""
+    """Why a run ended.  The names are stable; the values are short explanations.
+
+    A status prints as its name and equals it; as in SciPy, ``int(status)`` is 0 for success.
+
+    Examples
+    --------
+    >>> import stiefel
+    >>> status = stiefel.Status.MAX_TIME
+    >>> print(status, status == "MAX_TIME", int(status), int(stiefel.Status.CONVERGED))
+    MAX_TIME True 3 0
+    """
 
     CONVERGED = "the gradient meets the tolerance"
     MAX_ITERATIONS = "the limit on iterations was reached"
@@ -37,6 +47,22 @@ class Status(Enum):
 
     def __str__(self) -> str:
         return self.name
+
+    def __repr__(self) -> str:
+        return f"Status.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self.name == other
+        if isinstance(other, int) and not isinstance(other, bool):
+            return int(self) == other
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __int__(self) -> int:
+        return list(type(self)).index(self)
 
     @classmethod
     def _missing_(cls, value: object) -> Status | None:

@@ -23,7 +23,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from stiefel.types import Array
 

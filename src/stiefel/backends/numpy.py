@@ -10,37 +10,28 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg import blas, lapack
+import scipy
 
 from stiefel.types import Array
 
 from .base import Kernels
 
-_GEMM = {
-    np.dtype(np.float32): blas.sgemm,
-    np.dtype(np.float64): blas.dgemm,
-    np.dtype(np.complex64): blas.cgemm,
-    np.dtype(np.complex128): blas.zgemm,
-}
-_AXPY = {
-    np.dtype(np.float32): blas.saxpy,
-    np.dtype(np.float64): blas.daxpy,
-    np.dtype(np.complex64): blas.caxpy,
-    np.dtype(np.complex128): blas.zaxpy,
-}
-_GEMV = {
-    np.dtype(np.float32): blas.sgemv,
-    np.dtype(np.float64): blas.dgemv,
-    np.dtype(np.complex64): blas.cgemv,
-    np.dtype(np.complex128): blas.zgemv,
-}
-_GESV = {
-    np.dtype(np.float32): lapack.sgesv,
-    np.dtype(np.float64): lapack.dgesv,
-    np.dtype(np.complex64): lapack.cgesv,
-    np.dtype(np.complex128): lapack.zgesv,
-}
+Routines = dict[np.dtype[Any], Any]
+
+_GEMM: Routines = {}
+_AXPY: Routines = {}
+_GEMV: Routines = {}
+_GESV: Routines = {}
+
+
+def _load() -> None:
+    """Fill the tables above; scipy.linalg takes 0.15 s to import, and waits for the first array."""
+    for letter, kind in zip("sdcz", (np.float32, np.float64, np.complex64, np.complex128)):
+        dtype: np.dtype[Any] = np.dtype(kind)
+        _GEMM[dtype] = getattr(scipy.linalg.blas, f"{letter}gemm")
+        _AXPY[dtype] = getattr(scipy.linalg.blas, f"{letter}axpy")
+        _GEMV[dtype] = getattr(scipy.linalg.blas, f"{letter}gemv")
+        _GESV[dtype] = getattr(scipy.linalg.lapack, f"{letter}gesv")
 
 
 CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
@@ -52,6 +43,8 @@ class NumpyKernels(Kernels):
 
     def __init__(self) -> None:
         super().__init__(np)
+        if not _GEMM:
+            _load()
         self._eyes: dict[tuple[int, Any], Array] = {}
         self._overwriting: NumpyKernels | None = None
 

@@ -54,26 +54,26 @@ def minimize_many(
 
     Parameters
     ----------
-    fun
+    fun : callable
         ``fun(X) -> (values, gradients)`` for X of shape (B, n, k): values of shape (B,), and
         Euclidean gradients of the shape of X, where row b depends on X[b] only.  With PyTorch
         and JAX ``fun`` returns the values, and gradients come from autodiff.
         A function of two arguments is called as ``fun(X, index)`` with the numbers of the
         problems that X holds: then problems that have ended are left out.
-    x0
+    x0 : array or structure of arrays
         The starts: an array (B, n, k), or a nested dict, list or tuple of arrays with that
         leading axis.
-    jac
+    jac : callable, bool or None, optional
         None as above; a function ``jac(X) -> G``; or True if ``fun`` returns the pair.
-    manifold
+    manifold : manifold or structure of manifolds, optional
         `Stiefel()` by default; an instance, or a structure of instances like x0.
-    rtol, gtol, ftol
+    rtol, gtol, ftol : float or array, optional
         As for `stiefel.minimize`, for every problem by itself; numbers, or arrays of shape (B,).
-    maxiter, maxfun, maxtime
+    maxiter, maxfun, maxtime : int or float, optional
         Limits on iterations and evaluations of each problem, and on seconds of the call.
-    fnoise
+    fnoise : float or array, optional
         The absolute error of the values, where it is more than rounding; a number or (B,).
-    progress
+    progress : bool, optional
         Show on standard error how many problems have ended.
 
     Returns

@@ -7,7 +7,8 @@ import time
 from typing import Any, TextIO
 
 import numpy as np
-from scipy.optimize import OptimizeResult
+
+from stiefel.runs.result import Result
 
 from .border import Border
 from .shared import Status
@@ -16,21 +17,39 @@ from .state import CODES, Leaves, State
 Array = Any
 
 
-class ManyResult(OptimizeResult):  # type: ignore[misc]
+class ManyResult(Result):
     """The outcome of many problems; fields are attributes and keys, arrays have shape (B,).
 
     Attributes
     ----------
-    x : the returned points, in the structure, library, dtype and device of x0.
-    fun, gradient_norm : value and ‖∇f‖_g* at ``x``.
-    success : whether the tolerance is met at ``x``.
-    status : why each problem ended, as integers; ``stiefel.Status(code)`` names them.
-    expected_decrease : ½⟨∇f, H∇f⟩ at ``x``: by how much the model of f expects it to fall yet.
-    feasibility : ‖XᴴX − I‖_F at ``x``.
-    nit, nfev, restarts : iterations, evaluations and restarts of each problem.
-    calls : how often ``fun`` was called; one number.
-    seconds : wall-clock time of the call.
-    message : one sentence about all problems.
+    x : array or structure of arrays
+        The returned points, in the structure, library, dtype and device of x0.
+    fun, gradient_norm : array
+        Value and ‖∇f‖_g* at ``x``.
+    success : array
+        Whether the tolerance is met at ``x``.
+    status : array
+        Why each problem ended, as integers; ``stiefel.Status(code)`` names them.
+    expected_decrease : array
+        By how much the model of f expects it to fall yet, ½⟨∇f, H∇f⟩ at ``x``.
+    feasibility : array
+        The defect ‖XᴴX − I‖_F at ``x``.
+    nit, nfev, restarts : array
+        Iterations, evaluations and restarts of each problem.
+    calls : int
+        How often ``fun`` was called.
+    seconds : float
+        Wall-clock time of the call.
+    message : str
+        One sentence about all problems.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> fun = lambda X: (X[:, 0, 0], np.broadcast_to(np.eye(3, 1), X.shape).copy())
+    >>> result = stiefel.minimize_many(fun, stiefel.random_point(4, 3, 1, seed=0))
+    >>> bool(result.success.all()), result["fun"].shape
+    (True, (4,))
     """
 
     def __repr__(self) -> str:

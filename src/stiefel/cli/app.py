@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Annotated
+
+import stiefel
 
 from . import MissingExtra
 
@@ -12,13 +15,14 @@ try:
     import typer
 except ModuleNotFoundError as error:
     raise MissingExtra(
-        f"the command line needs {error.name}, which is not installed: pip install 'stiefel[cli]'"
+        f"the command line needs {error.name}, which is not installed: "
+        "pip install typer rich matplotlib"
     ) from None
 
 from .output import refuse
 
 # A subcommand is a module of this package with a function `register(app)`, …
-COMMANDS = ("eigs", "scf", "modes", "info")
+COMMANDS = ("demo", "eigs", "scf", "modes", "info")
 # … or an entry point of this group, named like its command, that is such a function.
 GROUP = "stiefel.commands"
 EXPERIMENTS = {
@@ -41,8 +45,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stiefel {stiefel.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _stiefel() -> None:
+def _stiefel(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
     """Minimise functions of matrices with orthonormal columns.
 
     Exit codes: 0 success, 1 a run did not converge, 2 misuse.

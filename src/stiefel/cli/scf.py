@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Minimise a Hartree–Fock or Kohn–Sham energy, and say whether it is a minimum.
 
-    Needs PySCF:  pip install 'stiefel[chem]'
+    Needs PySCF:  pip install pyscf
 
     Example:  stiefel scf n2.xyz --basis cc-pvdz --kick 0.1
     """
@@ -90,7 +90,7 @@ def mean_field(molecule: Path, basis: str, method: Method, xc: str, charge: int,
     try:
         from pyscf import dft, gto, scf
     except ModuleNotFoundError:
-        raise Misuse("this command needs PySCF: pip install 'stiefel[chem]'") from None
+        raise Misuse("this command needs PySCF: pip install pyscf") from None
     if method is Method.rhf and spin:
         raise Misuse(f"--spin {spin} needs --method uhf, rohf, uks or roks")
     if method is Method.rks and spin:

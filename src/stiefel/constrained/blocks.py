@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
+import scipy
 
 from stiefel.backends.arrays import describe
 from stiefel.function.trees import Tree
@@ -63,7 +63,9 @@ def blocks_of(constraints: Any, bounds: Any, of: Any, X: Array) -> list[Block]:
     """All of them, read."""
     if constraints is None:
         constraints = ()
-    if isinstance(constraints, (dict, LinearConstraint, NonlinearConstraint)):
+    if isinstance(
+        constraints, (dict, scipy.optimize.LinearConstraint, scipy.optimize.NonlinearConstraint)
+    ):
         constraints = (constraints,)
     if not isinstance(constraints, Sequence):
         raise TypeError(
@@ -82,9 +84,9 @@ def blocks_of(constraints: Any, bounds: Any, of: Any, X: Array) -> list[Block]:
 
 def _read(given: Any, index: int, X: Array) -> Block:
     name = f"constraints[{index}]"
-    if isinstance(given, LinearConstraint):
+    if isinstance(given, scipy.optimize.LinearConstraint):
         return _linear(given, name, X)
-    if isinstance(given, NonlinearConstraint):
+    if isinstance(given, scipy.optimize.NonlinearConstraint):
         return _nonlinear(given.fun, given.jac, (), given.lb, given.ub, name, X)
     if isinstance(given, dict):
         kind = given.get("type")
@@ -101,7 +103,7 @@ def _read(given: Any, index: int, X: Array) -> Block:
     )
 
 
-def _linear(given: LinearConstraint, name: str, X: Array) -> Block:
+def _linear(given: scipy.optimize.LinearConstraint, name: str, X: Array) -> Block:
     A = given.A
     if not isinstance(X, np.ndarray):
         raise TypeError(f"{name} is linear and needs a single array; use NonlinearConstraint")
@@ -159,7 +161,7 @@ def _differences(
 
 
 def _bounds(bounds: Any, X: Array) -> Block:
-    if isinstance(bounds, Bounds):
+    if isinstance(bounds, scipy.optimize.Bounds):
         lower, upper = bounds.lb, bounds.ub
     elif isinstance(bounds, (tuple, list)) and len(bounds) == 2:
         lower, upper = bounds

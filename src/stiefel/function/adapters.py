@@ -14,16 +14,24 @@ import numpy as np
 from stiefel.backends.arrays import describe, is_array, library
 from stiefel.types import Array
 
+from .borrowed import LIBRARIES, Borrowed
+from .differences import RULES, Differences
 from .trees import Tree
 
+NAMES = '"2-point", "3-point", "cs", "jax" or "torch"'
+FREE = (
+    'jac="jax" or jac="torch" differentiates a function written with that library, jac="3-point" '
+    "takes differences of its values"
+)
 IMAGINARY = 1e-8  # relative to the real part: more than rounding
 Pair = tuple[Any, Any, Any]  # value, gradient, aux, as the user returned them
 
 
 def adapt(
-    fun: Any, jac: Any, leaf: Array, tree: Tree
+    fun: Any, jac: Any, leaves: tuple[Array, ...], tree: Tree
 ) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
     """(value or None, pair or None, separate gradient or None)."""
+    leaf = leaves[0]
     if hasattr(fun, "value_and_gradient"):
         pair = fun.value_and_gradient
         return getattr(fun, "value", None), pair, None
@@ -34,8 +42,10 @@ def adapt(
         )
     if callable(jac):
         return fun, None, jac
+    if isinstance(jac, str):
+        return _by_name(fun, jac, leaves, tree)
     if jac not in (None, True):
-        raise TypeError(f"jac is {jac!r}; expected a function of X, True or None")
+        raise TypeError(f"jac is {jac!r}; expected a function of X, True, None or {NAMES}")
     if jac is None and library(leaf) in ("torch", "jax"):
         from .autodiff import differentiate
 
@@ -44,8 +54,19 @@ def adapt(
     return None, fun, None
 
 
+def _by_name(
+    fun: Callable[[Any], Any], jac: str, leaves: tuple[Array, ...], tree: Tree
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Pair] | None, Callable[[Any], Any] | None]:
+    if jac in RULES:
+        differences = Differences(fun, jac, tree, leaves)
+        return differences.value, None, differences.gradient
+    if jac in LIBRARIES:
+        return *Borrowed(jac, tree, leaves).functions(fun), None
+    raise ValueError(f"jac is {jac!r}; expected a function of X, True, None or {NAMES}")
+
+
 def adapt_hessian(
-    fun: Any, jac: Any, hessp: Any, leaf: Array, tree: Tree
+    fun: Any, jac: Any, hessp: Any, leaves: tuple[Array, ...], tree: Tree
 ) -> Callable[[Any, Any], Any] | None:
     """The user's ``hessp``, the objective's own, autodiff's, or None."""
     if hessp is not None and not callable(hessp):
@@ -53,7 +74,9 @@ def adapt_hessian(
     hessp = hessp or getattr(fun, "hessp", None)
     if hessp is not None:
         return hessp
-    given = jac is not None or hasattr(fun, "value_and_gradient")
+    if isinstance(jac, str) and jac in LIBRARIES:
+        return Borrowed(jac, tree, leaves).hessian_product(fun)
+    given, leaf = jac is not None or hasattr(fun, "value_and_gradient"), leaves[0]
     if given or library(leaf) not in ("torch", "jax"):
         return None
     from .autodiff import differentiate_twice
@@ -75,17 +98,21 @@ def as_pair(returned: Any, name: str) -> Pair:
     given = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
     raise TypeError(
         f"{name}(X) returned {given}; expected (value, gradient) or (value, gradient, aux): "
-        "return the gradient too, or pass it as jac="
+        f"return the gradient too, or pass it as jac=.  If fun returns its value only: {FREE}"
     )
 
 
 def _in_the_library(name: str) -> str:
     """How to start in the library in which fun computes."""
     if name == "torch":
-        return "pass torch.as_tensor(X0): then gradients come from autodiff"
+        return (
+            'pass jac="torch" if fun is written with PyTorch, or torch.as_tensor(X0): then '
+            "gradients come from autodiff"
+        )
     return (
-        "pass jax.numpy.asarray(X0): then gradients come from autodiff.  JAX computes in float32 "
-        'unless jax.config.update("jax_enable_x64", True) is called first'
+        'pass jac="jax" if fun is written with JAX, or jax.numpy.asarray(X0): then gradients come '
+        "from autodiff.  With the latter JAX computes in float32 unless "
+        'jax.config.update("jax_enable_x64", True) is called first'
     )
 
 
@@ -136,5 +163,16 @@ def check_gradient(G: Any, X: Array, name: str) -> Array:
     if tuple(G.shape) != tuple(X.shape):
         raise ValueError(f"{name} has shape {tuple(G.shape)}; expected {tuple(X.shape)}, as X has")
     if G.dtype != X.dtype:
-        raise TypeError(f"{name} has dtype {G.dtype}; expected {X.dtype}, as X has: convert it")
+        raise TypeError(
+            f"{name} has dtype {G.dtype}; expected {X.dtype}, as X has: {_convert(G, X)}"
+        )
     return G
+
+
+def _convert(G: Array, X: Array) -> str:
+    if "complex" in str(G.dtype) and "complex" not in str(X.dtype):
+        return (
+            "start from a complex X0 if the matrices are complex, for example "
+            "X0.astype(complex) or random_point(..., dtype=complex)"
+        )
+    return "convert it"

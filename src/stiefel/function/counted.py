@@ -6,6 +6,7 @@
     fun(X) -> f, jac(X) -> G         each counts its own calls
     fun(X) -> f, autodiff            a value counts once; a gradient counts as value and gradient
     fun.value, fun.value_and_gradient   likewise
+    fun(X) -> f, differences         every value counts, those for a gradient too
 
 A Hessian product by autodiff runs ``fun`` too, and counts as a value and a gradient beside
 ``nhev``.
@@ -23,6 +24,7 @@ from stiefel.backends.arrays import kernels_for
 from stiefel.types import Array
 
 from .adapters import adapt, adapt_hessian, as_float, as_pair, check_gradient
+from .differences import Differences
 from .trees import Tree
 
 NOWHERE = object()
@@ -59,8 +61,11 @@ class CountedObjective:
         self._held: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._name = getattr(fun, "__name__", "fun")
-        self._value, self._pair, self._jac = adapt(fun, jac, self._leaves[0], tree)
-        self._hessp = adapt_hessian(fun, jac, hessp, self._leaves[0], tree)
+        self._value, self._pair, self._jac = adapt(fun, jac, self._leaves, tree)
+        self._hessp = adapt_hessian(fun, jac, hessp, self._leaves, tree)
+        differences = getattr(self._jac, "__self__", None)
+        if isinstance(differences, Differences):
+            differences.count = lambda: self._count(value=True, gradient=False)
         self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
 
     def wrap(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -141,8 +146,8 @@ class CountedObjective:
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
-        shown = self._show(self._pair, X, None)
-        if shown is None:
+        shown = self._show(self._pair, X, NOWHERE)
+        if shown is NOWHERE:
             return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
         if type(shown) is tuple and len(shown) == 2:
             (f, gradient), aux = shown, None

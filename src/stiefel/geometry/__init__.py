@@ -3,8 +3,20 @@
 from .euclidean import Euclidean
 from .grassmann import Grassmann
 from .product import Product
-from .rotations import SpecialOrthogonal
+from .rotations import Orthogonal, SpecialOrthogonal, Unitary
 from .sphere import Sphere
 from .stiefel import Stiefel
+from .unit import ComplexCircle, Oblique
 
-__all__ = ["Euclidean", "Grassmann", "Product", "SpecialOrthogonal", "Sphere", "Stiefel"]
+__all__ = [
+    "ComplexCircle",
+    "Euclidean",
+    "Grassmann",
+    "Oblique",
+    "Orthogonal",
+    "Product",
+    "SpecialOrthogonal",
+    "Sphere",
+    "Stiefel",
+    "Unitary",
+]

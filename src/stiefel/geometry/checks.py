@@ -53,7 +53,8 @@ def check_matrix(X: Array, name: str, kernels: Kernels | None = None) -> None:
     if len(X.shape) < 2:
         raise ValueError(
             f"{name} has shape {tuple(X.shape)}; expected (n, k) or a stack (..., n, k): "
-            f"use {name}.reshape(-1, 1) with Stiefel(), or manifold=Sphere() for a unit vector"
+            "if it is a free parameter, its manifold is Euclidean(); if it is a unit vector, "
+            f"Sphere(), or {name}.reshape(-1, 1) with Stiefel()"
         )
     n, k = X.shape[-2] if kernels is None else kernels.rows(X), X.shape[-1]
     if n == 0 or k == 0:

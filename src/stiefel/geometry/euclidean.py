@@ -48,8 +48,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Euclidean:
-    """Arrays of any shape without a constraint."""
+class FlatMetric:
+    """Arrays whose tangents are cotangents too; without a constraint unless a subclass has one."""
 
     rows_on_ranks: ClassVar[bool] = False  # with comm=; see `layout`
 
@@ -159,6 +159,30 @@ class Euclidean:
     def dimension(self, X: Array) -> int:
         size = math.prod(X.shape)
         return 2 * size if self.kernels_at(X).is_complex(X) else size
+
+
+@dataclass(frozen=True)
+class Euclidean(FlatMetric):
+    """Arrays of any shape without a constraint: free parameters beside orthonormal ones.
+
+    Parameters
+    ----------
+    kernels : Kernels, optional
+        Set by `bind`; not for users.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> fun = lambda p: (  # a direction and an offset
+    ...     float(np.sum((p["u"] - p["b"]) ** 2)),
+    ...     {"u": 2 * (p["u"] - p["b"]), "b": -2 * (p["u"] - p["b"])},
+    ... )
+    >>> start = {"u": np.eye(3, 1), "b": np.full((3, 1), 2.0)}
+    >>> where = {"u": stiefel.Stiefel(), "b": stiefel.Euclidean()}
+    >>> result = stiefel.minimize(fun, start, manifold=where)
+    >>> result.success, bool(np.allclose(result.x["u"], result.x["b"], atol=1e-4))
+    (True, True)
+    """
 
 
 @kernel

@@ -25,7 +25,30 @@ INVARIANCE_TOLERANCE = 1e-4  # of the gradient; gradients by differences are no 
 
 @dataclass(frozen=True)
 class Grassmann(Stiefel):
-    """Subspaces spanned by k orthonormal columns, or stacks ``(..., n, k)`` of them."""
+    """Subspaces spanned by k orthonormal columns, or stacks ``(..., n, k)`` of them.
+
+    For functions of the span only, f(XQ) = f(X); others are refused.
+
+    Parameters
+    ----------
+    B : array, sparse matrix or LinearOperator, optional
+        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is
+        factorised once and must not be changed afterwards.
+    solve : callable, optional
+        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients
+        when it is an operator.
+    kernels : Kernels, optional
+        Set by `bind`; not for users.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> A = np.diag(np.arange(1.0, 9.0))
+    >>> fun = lambda X: (np.sum(X * (A @ X)), 2 * A @ X)
+    >>> X0 = stiefel.random_point(8, 2, seed=0)
+    >>> round(stiefel.minimize(fun, X0, manifold=stiefel.Grassmann()).fun, 6)
+    3.0
+    """
 
     def project(self, X: Array, G: Array) -> Array:
         """The horizontal cotangent (I − XXᴴ)G; 4nk²."""

@@ -37,7 +37,29 @@ def _on_columns(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Sphere(Stiefel):
-    """Unit vectors ``(n,)``, stacks ``(..., n)`` of them, or columns ``(..., n, 1)``."""
+    """Unit vectors ``(n,)``, stacks ``(..., n)`` of them, or columns ``(..., n, 1)``.
+
+    Parameters
+    ----------
+    B : array, sparse matrix or LinearOperator, optional
+        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is
+        factorised once and must not be changed afterwards.
+    solve : callable, optional
+        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients
+        when it is an operator.
+    kernels : Kernels, optional
+        Set by `bind`; not for users.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> A = np.diag([3.0, 1.0, 2.0])
+    >>> x0 = np.array([0.6, 0.0, 0.8])
+    >>> fun = lambda x: (x @ A @ x, 2 * A @ x)
+    >>> start = stiefel.nearest(x0 + 0.1, manifold=stiefel.Sphere())
+    >>> round(stiefel.minimize(fun, start, manifold=stiefel.Sphere()).fun, 6)
+    1.0
+    """
 
     learns: ClassVar[bool] = False  # a single column has no others to be weighed against
 

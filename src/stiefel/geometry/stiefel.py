@@ -34,13 +34,24 @@ class Stiefel:
 
     Parameters
     ----------
-    B
-        The matrix of a generalised constraint XᴴBX = I: an array, a sparse matrix or a
-        `scipy.sparse.linalg.LinearOperator`, Hermitian positive definite.  It is factorised once
-        and must not be changed afterwards.
-    solve
-        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate
-        gradients when it is an operator.
+    B : array, sparse matrix or LinearOperator, optional
+        The matrix of a generalised constraint XᴴBX = I, Hermitian positive definite.  It is
+        factorised once and must not be changed afterwards.
+    solve : callable, optional
+        ``solve(G)`` = B⁻¹G.  By default B is factorised once, or inverted by conjugate gradients
+        when it is an operator.
+    kernels : Kernels, optional
+        Set by `bind`; not for users.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.linalg, stiefel
+    >>> A, B = np.diag(np.arange(1.0, 9.0)), np.diag(np.linspace(1.0, 2.0, 8))
+    >>> manifold = stiefel.Stiefel(B=B)  # a generalised eigenproblem
+    >>> X0 = manifold.random(8, 2, seed=0)
+    >>> result = stiefel.minimize(lambda X: (np.sum(X * (A @ X)), 2 * A @ X), X0, manifold=manifold)
+    >>> bool(np.isclose(result.fun, scipy.linalg.eigvalsh(A, B)[:2].sum()))
+    True
     """
 
     rows_on_ranks: ClassVar[bool] = True  # with comm=; see `layout`

@@ -48,8 +48,10 @@ class AcceleratedProximal:
 
     Parameters
     ----------
-    step_length : t₀ = 1/L; measured by one short step unless given.
-    growth : the factor by which t grows after a full step.
+    step_length : float or None
+        The first step t₀ = 1/L; measured by one short step unless given.
+    growth : float
+        The factor by which t grows after a full step.
 
     Examples
     --------

@@ -59,9 +59,12 @@ class ProximalLBFGS:
 
     Parameters
     ----------
-    memory : number of pairs kept.
-    sufficient_decrease : the part of the predicted decrease that a step must bring.
-    caution : a pair is used if ⟨s, y⟩ > caution ‖s‖‖y‖.
+    memory : int
+        The number of pairs kept.
+    sufficient_decrease : float
+        The part of the predicted decrease that a step must bring.
+    caution : float
+        A pair is used if ⟨s, y⟩ > caution ‖s‖‖y‖.
 
     Examples
     --------

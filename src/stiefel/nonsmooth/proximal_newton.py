@@ -58,8 +58,10 @@ class ProximalNewton:
 
     Parameters
     ----------
-    memory : pairs of the quasi-Newton steps.
-    patience : quasi-Newton steps before the first Newton step, at most.
+    memory : int
+        The pairs of the quasi-Newton steps.
+    patience : int
+        The quasi-Newton steps before the first Newton step, at most.
 
     Examples
     --------

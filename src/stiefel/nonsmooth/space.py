@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from stiefel.backends.arrays import kernels_for, to_numpy
 

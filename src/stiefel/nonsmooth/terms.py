@@ -167,9 +167,9 @@ class L1(Norms):
 
     Parameters
     ----------
-    mu
+    mu : float or array
         The weight, a number ≥ 0, or an array of weights that broadcasts against the point.
-    of
+    of : matrix or LinearOperator, optional
         A linear map A for h(AX) = Σ μ_ij |(AX)_ij|: a matrix or a
         `scipy.sparse.linalg.LinearOperator`.  Such a term is minimised by an augmented Lagrangian,
         and AX has small entries rather than exact zeros.
@@ -198,7 +198,7 @@ class RowNorms(Norms):
 
     Parameters
     ----------
-    mu
+    mu : float or array
         The weight, a number ≥ 0, or one weight for each row.
 
     Raises

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from stiefel.backends.arrays import is_array, kernels_for, library, to_numpy
 from stiefel.types import Array, Gradient, Manifold

@@ -110,7 +110,7 @@ class Run:
                 Status.NOT_FINITE,
                 f"f = {at.f}, gradient norm {at.norm} in iteration {self.ledger.nit}",
             )
-        if reason := self.stop.reason(self.ledger.progress(at)):
+        if reason := self.stop.reason(self.ledger.progress(state)):
             return reason
         if state.failure is not None:
             hint = HINTS.get(state.failure, "")
@@ -122,7 +122,10 @@ class Run:
                 Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,
                 f"no measurable progress in {idle} iterations: {self.ledger.reached()}",
             )
-        answer = self.callback and self.callback(self.ledger.snapshot(state))
+        try:
+            answer = self.callback and self.callback(self.ledger.snapshot(state))
+        except StopIteration:  # as in SciPy
+            answer = True
         if answer is not None and answer is not False and is_true(answer):
             return Reason(Status.STOPPED_BY_CALLBACK, "the callback returned True")
         return None

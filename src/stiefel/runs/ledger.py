@@ -37,6 +37,10 @@ COUNTERS = (
     "reference_f",
 )
 WINDOW = 10  # iterations over which the relative decrease of f is measured
+# Success by default: what a method expects to gain, relative to f or to what was gained so far,
+# whichever is smaller (but not smaller than SMALL_VALUE of the latter: f may vanish).
+SETTLED = 1e-8
+SMALL_VALUE = 1e-7
 
 
 class SolverState(Protocol):
@@ -87,6 +91,7 @@ class Record(NamedTuple):
     restart: bool
     defect: float  # ‖XᴴX − I‖_F
     nhev: int = 0
+    expected_decrease: float = math.nan  # what the method expects f to lose from there on
 
 
 DTYPE = np.dtype(
@@ -101,12 +106,13 @@ DTYPE = np.dtype(
         ("restart", "?"),
         ("defect", "f8"),
         ("nhev", "i8"),
+        ("expected_decrease", "f8"),
     ]
 )
 
 
 class History:
-    """A growing table of `Record`s: 73 bytes an iteration."""
+    """A growing table of `Record`s: 81 bytes an iteration."""
 
     def __init__(self, rows: np.ndarray[Any, Any] | None = None) -> None:
         self._rows = np.zeros(64, DTYPE) if rows is None else rows.copy()
@@ -137,6 +143,10 @@ class History:
     def last(self, key: str, count: int) -> np.ndarray[Any, Any]:
         """The newest entries of a column."""
         return self._rows[key][max(self._size - count, 0) : self._size]
+
+    def first(self, key: str) -> Any:
+        """The oldest entry of a column."""
+        return self._rows[key][0]
 
     def __repr__(self) -> str:
         return f"History of {max(self._size - 1, 0)} iterations: {', '.join(DTYPE.names or ())}"
@@ -184,6 +194,7 @@ class Ledger:
                 state.restarted,
                 self._defect(state),
                 self.objective.nhev,
+                self._expected(state) / scale,
             )
         )
         self._keep_best(state)
@@ -192,6 +203,31 @@ class Ledger:
         """From the Gram matrices of the state's curve, where it has one."""
         aim = getattr(state, "aim", None)
         return self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect
+
+    def _expected(self, state: SolverState) -> float:
+        """What the method's model expects f to lose from here on.
+
+        First-order methods have no model: their last decreases are continued as a geometric series.
+        """
+        if not hasattr(state, "aim"):
+            return float(getattr(state, "expected_decrease", math.nan))
+        if hasattr(state, "expected_decrease"):
+            return float(state.expected_decrease)
+        values = self.history.last("value", 2 * WINDOW + 1) * self.objective.scale
+        if len(values) < 2 * WINDOW + 1:
+            return math.inf
+        before, now = values[0] - values[WINDOW], values[WINDOW] - values[-1]
+        if not 0 < now < before:
+            return math.inf if now > 0 else 0.0
+        return float(now * now / (before - now))
+
+    def _settled(self, state: SolverState) -> bool:
+        """Whether what is still to be gained is small; invariant under f → af + b, a > 0."""
+        f, expected = state.at.f, self._expected(state)
+        gained = max(self.initial_f - f, 0.0)
+        size = max(min(abs(f), gained), SMALL_VALUE * gained)
+        noise = max(self.problem.noise.worst(f), state.watch.noise)
+        return state.watch.blind or not expected > max(SETTLED * size, noise)
 
     def _keep_best(self, state: SolverState) -> None:
         at, watch = state.at, state.watch
@@ -211,8 +247,8 @@ class Ledger:
         ):
             self.best = Best(state.x, at.f, at.norm, at.G)
 
-    def progress(self, at: Gradient) -> Progress:
-        scale = self.objective.scale
+    def progress(self, state: SolverState) -> Progress:
+        at, scale = state.at, self.objective.scale
         return Progress(
             self.nit,
             self.objective.nfev,
@@ -221,13 +257,16 @@ class Ledger:
             at.norm / scale,
             self.initial_norm / scale,
             self._recent_decrease,
+            lambda: self._settled(state),
         )
 
     def _recent_decrease(self) -> float:
         if self.nit < WINDOW:
             return math.inf
         values = self.history.last("value", WINDOW + 1)
-        return float((values.max() - values[-1]) / max(abs(values[-1]), 1.0))
+        first = float(self.history.first("value"))
+        size = max(abs(values[-1]), first - values[-1])
+        return float((values.max() - values[-1]) / size) if size else 0.0
 
     def evaluations_reached(self) -> Reason:
         message = f"{self.objective.nfev} evaluations reached the limit"
@@ -262,6 +301,14 @@ class Ledger:
             best = self.best
         return self.package(best, reason)
 
+    def _expected_at(self, best: Best) -> float:
+        """In the user's units; of the newest record with the value of the point."""
+        rows = self.history.last("expected_decrease", len(self.history))
+        same = np.flatnonzero(
+            self.history.last("value", len(rows)) == best.f / self.objective.scale
+        )
+        return float(rows[same[-1]]) if len(same) else math.nan
+
     def package(self, best: Best, reason: Reason) -> Result:
         objective, geometry = self.objective, self.problem.geometry
         x, note = best.x, ""
@@ -270,13 +317,17 @@ class Ledger:
             x = feasible(geometry, x)
             note = f" (value and gradient: before a restoration from {geometry.defect(best.x):.1e})"
             self.restorations += 1
-        gradient = best.G
+        gradient, expected = best.G, self._expected_at(best)
+        if reason.status is Status.CONVERGED and math.isfinite(expected):
+            note += f"; f is expected to fall by {expected:.1e} more"
         if objective.scale != 1.0:
             gradient = geometry.combine(1.0 / objective.scale, best.G, 0.0, best.G)
+        gradient = objective.user_point(gradient)
         return Result(
             x=objective.user_point(x),
             fun=best.f / objective.scale,
-            grad=objective.user_point(gradient),
+            grad=gradient,
+            jac=gradient,  # SciPy's name for it
             gradient_norm=best.norm / objective.scale,
             feasibility=geometry.defect(x),
             nit=self.nit,
@@ -290,4 +341,5 @@ class Ledger:
             message=f"{reason.status.name}: {reason.message}{note}",
             history=self.history,
             seconds=self.seconds,
+            expected_decrease=expected,
         )

@@ -25,6 +25,7 @@ class Progress(NamedTuple):
     gradient_norm: float
     initial_norm: float  # ‖∇f(x0)‖_g*
     recent_decrease: Callable[[], float]
+    settled: Callable[[], bool] = lambda: True  # what is still to be gained is small; see `Ledger`
 
     @property
     def decrease(self) -> float:
@@ -78,7 +79,19 @@ def _check_positive(rule: object, name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class RelativeGradient(Rule):
-    """Converged when ‖∇f(X)‖_g* ≤ tolerance · ‖∇f(X0)‖_g*."""
+    """Converged when ‖∇f(X)‖_g* ≤ tolerance · ‖∇f(X0)‖_g*.
+
+    Parameters
+    ----------
+    tolerance : float
+        A positive number.
+
+    Examples
+    --------
+    >>> import stiefel
+    >>> stiefel.RelativeGradient(1e-8) | stiefel.MaxSeconds(60)
+    AnyOf(rules=(RelativeGradient(tolerance=1e-08), MaxSeconds(limit=60)))
+    """
 
     tolerance: float
 
@@ -94,6 +107,15 @@ class RelativeGradient(Rule):
             f"gradient norm {p.gradient_norm:.2e} ≤ {target:.2e} "
             f"({self.tolerance:g} of the initial {p.initial_norm:.2e})",
         )
+
+
+@dataclass(frozen=True)
+class SettledGradient(RelativeGradient):
+    """The same, and the method's model of f expects to gain next to nothing; the default."""
+
+    def reason(self, p: Progress) -> Reason | None:
+        found = super().reason(p)
+        return found if found is not None and p.settled() else None
 
 
 @dataclass(frozen=True)
@@ -131,7 +153,7 @@ class RoundedGradient(Rule):
 
 @dataclass(frozen=True)
 class SmallDecrease(Rule):
-    """Converged when f fell by less than tolerance · max(|f|, 1) over ten iterations."""
+    """Converged when f fell by less than tolerance · max(|f|, f(x0) − f) over ten iterations."""
 
     tolerance: float
 
@@ -149,7 +171,21 @@ class SmallDecrease(Rule):
 
 @dataclass(frozen=True)
 class MaxIterations(Rule):
-    """Stops after so many iterations."""
+    """Stops after so many iterations.
+
+    Parameters
+    ----------
+    limit : int
+        At least 0.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> fun = lambda X: (np.sum(X[:2]), np.eye(4, 1) + np.eye(4, 1, -1))
+    >>> X0 = stiefel.random_point(4, 1, seed=0)
+    >>> stiefel.minimize(fun, X0, stop=stiefel.MaxIterations(2)).status
+    Status.MAX_ITERATIONS
+    """
 
     limit: int
 
@@ -179,7 +215,19 @@ class MaxEvaluations(Rule):
 
 @dataclass(frozen=True)
 class MaxSeconds(Rule):
-    """Stops after so many seconds of wall-clock time."""
+    """Stops after so many seconds of wall-clock time.
+
+    Parameters
+    ----------
+    limit : float
+        A positive number.
+
+    Examples
+    --------
+    >>> import stiefel
+    >>> stiefel.MaxSeconds(60).limit
+    60
+    """
 
     limit: float
 

@@ -48,14 +48,34 @@ class State(NamedTuple):
 class AcceleratedGradient:
     """Nesterov's method on a manifold, with restarts.
 
-    Parameters (the paper's letter and value in the comment)
+    Parameters
     ----------
-    restart : "function" (Algorithm 1), "gradient" (Algorithm 2) or "none".
-    initial_step, growth, growth_threshold, sufficient_decrease : the two-sided line search.
-    least_decrease : the decrease that a step must bring to keep the momentum.
-    search : "two-sided"; "backtracking" never lets the step grow, as the theorems of
-        Section 3 assume; "fixed" always uses initial_step, as 1/L in Theorem 3.1.
-    momentum : k ↦ α_k; see `stiefel.solvers.momentum`.
+    restart : {"function", "gradient", "none"}
+        Algorithm 1, Algorithm 2, or no restarts.
+    initial_step : float
+        The first step γ_0 that is tried.
+    growth : float
+        The factor λ_d by which the step grows and shrinks.
+    growth_threshold : float
+        A step that brings more of its linear prediction than this, c_L, may grow.
+    sufficient_decrease : float
+        The part of its linear prediction that a step must bring.
+    least_decrease : float
+        The decrease c_R that a step must bring to keep the momentum.
+    search : {"two-sided", "backtracking", "fixed"}
+        "backtracking" never lets the step grow, as the theorems of Section 3 assume; "fixed"
+        always uses initial_step, as 1/L in Theorem 3.1.
+    momentum : Momentum
+        The sequence k ↦ α_k; see `stiefel.solvers.momentum`.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> objective = stiefel.objectives.Brockett(np.arange(1.0, 21.0), [1.0, 2.0])
+    >>> X0 = stiefel.random_point(20, 2, seed=0)
+    >>> method = stiefel.AcceleratedGradient(growth_threshold=0.7)
+    >>> stiefel.minimize(objective, X0, method=method).success
+    True
     """
 
     restart: str = "function"

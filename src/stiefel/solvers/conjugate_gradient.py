@@ -67,10 +67,23 @@ class ConjugateGradient:
 
     Parameters
     ----------
-    rule : "hestenes-stiefel", which needed the fewest evaluations on the paper's problem,
-        "hager-zhang", "polak-ribiere" or "dai-yuan".
-    sufficient_decrease, curvature : c₁ and c₂ of the Wolfe conditions.
-    initial_length : length of the first step tried, ‖αD‖_g*.
+    rule : {"hestenes-stiefel", "hager-zhang", "polak-ribiere", "dai-yuan"}
+        How much of the last direction is kept; the first one needed the fewest evaluations on the
+        paper's problem.
+    sufficient_decrease : float
+        The number c₁ of the Wolfe conditions.
+    curvature : float
+        The number c₂ of the Wolfe conditions.
+    initial_length : float
+        The length ‖αD‖_g* of the first step tried.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> objective = stiefel.objectives.Brockett(np.arange(1.0, 21.0), [1.0, 2.0])
+    >>> X0 = stiefel.random_point(20, 2, seed=0)
+    >>> stiefel.minimize(objective, X0, method=stiefel.ConjugateGradient(rule="dai-yuan")).success
+    True
     """
 
     rule: str = "hestenes-stiefel"

@@ -14,7 +14,27 @@ from .problem import Problem
 
 @dataclass(frozen=True)
 class GradientDescent:
-    """Algorithm 1 without momentum, for comparison; the parameters are those of its search."""
+    """Algorithm 1 without momentum, for comparison; the parameters are those of its search.
+
+    Parameters
+    ----------
+    initial_step : float
+        The first step γ_0 that is tried.
+    growth : float
+        The factor λ_d by which the step grows and shrinks.
+    growth_threshold : float
+        A step that brings more of its linear prediction than this, c_L, may grow.
+    sufficient_decrease : float
+        The part of its linear prediction that a step must bring.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> objective = stiefel.objectives.Brockett(np.arange(1.0, 21.0), [1.0, 2.0])
+    >>> X0 = stiefel.random_point(20, 2, seed=0)
+    >>> stiefel.minimize(objective, X0, method=stiefel.GradientDescent(initial_step=0.01)).success
+    True
+    """
 
     initial_step: float = 0.1  # γ_0
     growth: float = 1.7  # λ_d

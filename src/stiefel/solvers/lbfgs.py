@@ -56,6 +56,7 @@ class State(NamedTuple):
     watch: Watch = Watch()
     rows: Rows = OFF
     failure: Status | None = None
+    expected_decrease: float = math.inf  # ½⟨∇f, H∇f⟩, once there is a pair
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,31 @@ class LBFGS:
 
     Parameters
     ----------
-    memory : number m of pairs kept; points of more than four million entries keep none, and use
-        the newest pair only.
-    metric : how the initial Hessian is learned; None for the canonical metric.
-    rows : how the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
-    sufficient_decrease, curvature : c₁ and c₂ of the line search.
-    initial_length : length of the first step, for a column.
-    longest : no step moves a matrix further than this.
-    caution : a pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖, with ‖s‖ the largest of a stack or tree.
+    memory : int
+        The number m of pairs kept; points of more than four million entries keep none, and use the
+        newest pair only.
+    metric : LearnedMetric or None
+        How the initial Hessian is learned; None for the canonical metric.
+    rows : RowModel or None
+        How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
+    sufficient_decrease : float
+        The number c₁ of the line search.
+    curvature : float
+        The number c₂ of the line search.
+    initial_length : float
+        The length of the first step, for a column.
+    longest : float
+        No step moves a matrix further than this.
+    caution : float
+        A pair is kept if ⟨s, y⟩ > caution ‖s‖‖y‖, with ‖s‖ the largest of a stack or tree.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> objective = stiefel.objectives.Brockett(np.arange(1.0, 21.0), [1.0, 2.0])
+    >>> X0 = stiefel.random_point(20, 2, seed=0)
+    >>> stiefel.minimize(objective, X0, method=stiefel.LBFGS(memory=20)).success
+    True
     """
 
     memory: int = 10
@@ -85,6 +103,11 @@ class LBFGS:
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
+        if not isinstance(self.metric, LearnedMetric | None):
+            raise TypeError(
+                f"LBFGS.metric is {self.metric!r}; expected None for the canonical metric, or "
+                "stiefel.solvers.LearnedMetric()"
+            )
         check_positive(self, "initial_length")
         check_positive(self, "longest")
         check_positive(self, "caution")
@@ -158,7 +181,8 @@ class LBFGS:
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
             if slope < -LEAST_COSINE * at.norm * curve.length:
                 aim = Aim(T, slope, curve, metric)
-                return State(x, bare, aim, pairs, learned, gamma, rows=rows)
+                state = State(x, bare, aim, pairs, learned, gamma, rows=rows)
+                return state._replace(expected_decrease=-0.5 * slope)
             rows, pairs, forgot = self.rows.given_up, no_pairs(geometry, x, self.memory), True
         T = self._direction(problem, x, at, pairs, learned, gamma)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
@@ -170,7 +194,9 @@ class LBFGS:
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         aim = Aim(T, slope, curve, metric)
-        return State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot, rows=rows)
+        expected = -0.5 * slope if pairs.held else math.inf
+        state = State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot, rows=rows)
+        return state._replace(expected_decrease=expected)
 
     def _direction(
         self,

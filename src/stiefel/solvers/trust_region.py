@@ -51,6 +51,11 @@ class State(NamedTuple):
     failure: Status | None = None
     doubts: tuple[Witness, ...] = ()  # visible steps that f refused since it allowed one
 
+    @property
+    def expected_decrease(self) -> float:
+        """Of a Newton step as long as the last one, which is longer than the next."""
+        return 0.5 * self.gamma * self.at.norm if self.gamma or not self.at.norm else math.inf
+
 
 @dataclass(frozen=True)
 class TrustRegion:
@@ -58,9 +63,22 @@ class TrustRegion:
 
     Parameters
     ----------
-    initial_radius : Δ₀, a length in the metric g*.
-    least_ratio : ρ', the part of the predicted decrease that a step must bring.
-    residual_factor, residual_exponent : κ and θ of the inner stopping test.
+    initial_radius : float
+        The radius Δ₀, a length in the metric g*.
+    least_ratio : float
+        The part ρ' of the predicted decrease that a step must bring.
+    residual_factor : float
+        The factor κ of the inner stopping test.
+    residual_exponent : float
+        The exponent θ of the inner stopping test.
+
+    Examples
+    --------
+    >>> import numpy as np, stiefel
+    >>> objective = stiefel.objectives.Brockett(np.arange(1.0, 21.0), [1.0, 2.0])
+    >>> X0 = stiefel.random_point(20, 2, seed=0)
+    >>> stiefel.minimize(objective, X0, method=stiefel.TrustRegion(initial_radius=0.5)).success
+    True
     """
 
     initial_radius: float = 1.0  # Δ₀
