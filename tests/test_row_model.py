@@ -84,6 +84,11 @@ def test_two_steps_determine_the_columns(scale):
     np.testing.assert_allclose(D, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
 
 
+def test_steps_without_the_structure_have_no_columns():
+    K = np.random.default_rng(2).standard_normal((12, 12))
+    assert symmetrising(K, 4) is None
+
+
 def test_asymmetry_does_not_depend_on_the_lengths_of_steps():
     rng = np.random.default_rng(4)
     S, Z = rng.standard_normal((2, 30, 5))
