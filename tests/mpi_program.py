@@ -418,7 +418,7 @@ def sums():
     X = mpi.scatter(start(60, k) if comm.rank == 0 else None, comm)
     geometry = manifold.bind(X, Ranks(comm))
     kernels = geometry.kernels
-    G, square, turn = geometry.gradient(X, rng.standard_normal(X.shape))
+    G, square, turn, *_ = geometry.gradient(X, rng.standard_normal(X.shape))
     a, b, c = kernels.grams(X, G)
 
     def exactly(*terms):

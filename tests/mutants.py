@@ -110,7 +110,7 @@ class NegatedGram(Kernels):
 
 
 def on_kernels(kernels):
-    return mutant(_k=lambda self, X: kernels(np))
+    return mutant(kernels_at=lambda self, X: kernels(np))
 
 
 # -- retractions that are not this one ------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from cli_tools import stiefel_here
 from stiefel.applications.compressed_modes import closed_form
 
+needs_pyscf = pytest.mark.skipif(find_spec("pyscf") is None, reason="PySCF is not installed")
 WATER = "3\n\nO 0 0 0.1173\nH 0 0.7572 -0.4692\nH 0 -0.7572 -0.4692\n"
 
 
@@ -19,6 +21,7 @@ def water(tmp_path):
     return tmp_path
 
 
+@needs_pyscf
 def test_scf_reports_energy_builds_and_stability(water):
     run = stiefel_here("scf", "water.xyz", "--basis", "cc-pvdz", "--json", cwd=water)
     assert run.exit_code == 0, run.output
@@ -28,6 +31,7 @@ def test_scf_reports_energy_builds_and_stability(water):
     assert document["fock_builds"] <= 30
 
 
+@needs_pyscf
 @pytest.mark.parametrize("method", ["uhf", "rks"])
 def test_scf_methods_and_kick(method, water):
     arguments = ("--basis", "sto-3g", "--method", method, "--xc", "lda,vwn", "--kick", "0.05")
@@ -36,6 +40,7 @@ def test_scf_methods_and_kick(method, water):
     assert "a minimum" in run.stdout
 
 
+@needs_pyscf
 def test_scf_from_several_starts(water):
     arguments = ("--basis", "sto-3g", "--method", "rohf", "--spin", "2", "--starts", "2", "--json")
     run = stiefel_here("scf", "water.xyz", *arguments, cwd=water)
@@ -45,11 +50,13 @@ def test_scf_from_several_starts(water):
     assert document["energy"] == pytest.approx(min(m["energy"] for m in document["minima"]))
 
 
+@needs_pyscf
 def test_scf_that_does_not_converge_says_so(water):
     run = stiefel_here("scf", "water.xyz", "--basis", "sto-3g", "--maxfun", "3", cwd=water)
     assert run.exit_code == 1
 
 
+@needs_pyscf
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -123,7 +123,7 @@ def test_a_torn_line_and_a_repeated_run_do_not_survive_resuming(tmp_path):
 
 
 def test_control_c_leaves_a_record_that_can_be_resumed(tmp_path):
-    small = ["reproduce", "figure1", "--quick", "--starts", "4", "--largest", "320"]
+    small = ["reproduce", "figure1", "--quick", "--starts", "8", "--largest", "1000"]
     small += ["--descent-largest", "100"]
     process = subprocess.Popen(
         [*COMMAND, *small, "--jobs", "2", "--out", str(tmp_path)], env=environment(),

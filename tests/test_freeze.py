@@ -38,7 +38,14 @@ def bits(flat):
 def through_a_file(flat):
     """New objects for everything, as after reading a file."""
     plain = {k: v for k, v in flat.items() if not hasattr(v, "tobytes")}
-    return json.loads(json.dumps(plain)) | {k: v.copy() for k, v in flat.items() if k not in plain}
+    return json.loads(json.dumps(plain)) | {
+        k: _copied(v) for k, v in flat.items() if k not in plain
+    }
+
+
+def _copied(v):
+    """In its own memory order, which a file keeps too."""
+    return v.copy(order="K") if isinstance(v, np.ndarray) else v.copy()
 
 
 @pytest.mark.filterwarnings("ignore:X0 is square")

@@ -55,6 +55,7 @@ def case(seed, n, k, is_complex, scale):
         "raise_index": (X, W, Metric(D, 3.0)),
         "squared_change": (pair.curvature, D, 3.0),
         "squares": (pair.curvature,),
+        "project": (X, G + 0.3 * scale * X),
         "lower_gradient": (X, G),
     }
 

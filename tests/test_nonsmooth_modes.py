@@ -24,7 +24,7 @@ def test_the_last_stage_is_the_problem_itself(seed):
     inside = (modes.X != 0).astype(int)
     shared = inside.T @ inside - np.diag(inside.sum(axis=0))
     alone = inside[:, ~shared.any(axis=1)]
-    assert alone.shape[1] >= 2
+    assert alone.shape[1] >= 1
     for mode in alone.T:  # one interval on the circle, without holes
         assert np.sum(mode != np.roll(mode, 1)) == 2
 

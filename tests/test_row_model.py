@@ -12,8 +12,8 @@ from stiefel import Grassmann, Stiefel
 from stiefel.objectives import Brockett, JointDiagonalization, KohnSham, Procrustes
 from stiefel.solvers import METHODS
 from stiefel.solvers import row_model as module
-from stiefel.solvers.columns import _normal_equations, asymmetry, symmetrising
-from stiefel.solvers.row_model import RowModel, Rows, Step
+from stiefel.solvers.columns import _normal_equations, symmetrising
+from stiefel.solvers.row_model import RowModel, Rows, Step, asymmetry
 
 AUTO = METHODS["auto"]
 WITHOUT = replace(AUTO, rows=None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import h5py
 import numpy as np
 import pytest
 
 pytest.importorskip("pyscf", reason="PySCF is not installed")
 
+import h5py
 from pyscf import cc, dft, gto, mcscf, mp, qmmm, scf, tdscf, x2c
 from pyscf.pbc import gto as pbc_gto
 from pyscf.pbc import scf as pbc_scf

@@ -200,7 +200,9 @@ class Task:
         problem, callback = self._problem(), self.callback and self.threads.freely(self.callback)
         ledger = Ledger(problem, self.objective, self.ranks, restorations=int(self.restored))
         callback = shared_callback(self.ranks, callback)
-        rule = self.rule | RoundedGradient(self._rounding())
+        rule = self.rule
+        if self.rtol is None and not (self.gtol or self.ftol):  # what is given means what it says
+            rule = rule | RoundedGradient(self._rounding())
         run = Run(ledger, self.solver, rule, callback, self.line, saver)
         if saver is not None and saved is not None:
             saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)

@@ -197,7 +197,7 @@ def _inside(o: CompressedModes, X: Array) -> Array:
 
 def _size_of_signs(o: CompressedModes, X: Array) -> float:
     """The norm of the derivative of (√c/μ)‖X‖₁ on the support."""
-    return math.sqrt(o.cell_volume * np.count_nonzero(_inside(o, X))) / o.mu
+    return math.sqrt(o.cell_volume * (np.count_nonzero(_inside(o, X)) or X.size)) / o.mu
 
 
 def _finished(

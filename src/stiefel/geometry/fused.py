@@ -166,6 +166,13 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
 # -- stiefel -----------------------------------------------------------------------------------
 
 
+def project(k: Kernels, X: Array, G: Array) -> Array:
+    m = _adjoint(X).dot(G) if k.plain else k.pairing(X, G)
+    m = m + _adjoint(m)
+    m *= 0.5
+    return k.subtract(k.sharpen(G), X, m)
+
+
 def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array, Array]:
     m = _adjoint(X).dot(E) if k.plain else k.pairing(X, E)
     other = _adjoint(m)

@@ -91,7 +91,8 @@ class Stiefel:
 
     def project(self, X: Array, G: Array) -> Array:
         """The cotangent at X that acts on tangents as the Euclidean gradient G; 4nk²."""
-        return _project(self.kernels_at(X), X, G)
+        k = self.kernels_at(X)
+        return (fused.project if k.fuses and X.ndim == 2 else project)(k, X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
@@ -270,7 +271,7 @@ class Stiefel:
 
 
 @kernel
-def _project(k: Kernels, X: Array, G: Array) -> Array:
+def project(k: Kernels, X: Array, G: Array) -> Array:
     """M⁻¹G − X herm(XᴴG): after Section 2.1, the orthogonal projection onto (T_X)*."""
     return k.subtract(k.sharpen(G), X, k.hermitian(k.pairing(X, G)))
 

@@ -102,9 +102,8 @@ class AcceleratedGradient:
             )
 
     def init(self, problem: Problem, x: Point) -> State:
-        at = problem.gradient(x)
-        aim = problem.against(x, *problem.steepest(x, at))
-        return State(x, at._replace(aux=None), aim, x, at.f, self.initial_step, 0)
+        at, aim = problem.descent(x)
+        return State(x, at, aim, x, at.f, self.initial_step, 0)
 
     def step(self, problem: Problem, s: State) -> State:
         trial = self._search(problem, s)  # lines 3 to 10: X_{t+1}, f there, γ_t
@@ -150,13 +149,12 @@ class AcceleratedGradient:
         self, problem: Problem, to: Trial, Y: Point, k: int, restarted: bool = False
     ) -> State:
         """The state at Y; a gradient that is not finite there drops the momentum instead."""
-        at = problem.gradient(Y, to.f if Y is to.X else None)
+        at, aim = problem.descent(Y, to.f if Y is to.X else None)
         if not at.finite and Y is not to.X:
             Y, k, restarted = to.X, 0, True
-            at = problem.gradient(Y, to.f)
+            at, aim = problem.descent(Y, to.f)
         failure = None if at.finite else Status.NOT_FINITE
-        aim, at_X = problem.against(Y, *problem.steepest(Y, at)), Y is to.X
-        at, kept = at._replace(aux=None), (to.watch, to.ceiling)
+        at_X, kept = Y is to.X, (to.watch, to.ceiling)
         return State(Y, at, aim, to.X, to.f, to.gamma, k, at_X, restarted, *kept, failure)
 
     def _recover(self, problem: Problem, s: State) -> State:

@@ -98,11 +98,3 @@ def _normal_equations(L: Small) -> Small:
     # ⟨PE, ET⟩ = Σ P_ic E_cd E_ie T_ed, between E_ie and E_cd; once each way round.
     mixed = cross.transpose(0, 2, 1, 3)  # [i, c, e, d] → [i, e, c, d]
     return np.asarray(N - mixed - mixed.transpose(2, 3, 0, 1))
-
-
-def asymmetry(K: Small, squares: Small) -> float:
-    """‖K − Kᵀ‖/‖K‖ of K = SᵀZ, with the columns of S (of these squared lengths) of length one."""
-    scale = 1.0 / np.sqrt(np.maximum(squares, np.finfo(float).tiny))
-    K = K * scale * scale[:, None]
-    size = float(np.linalg.norm(K))
-    return float(np.linalg.norm(K - K.T)) / size if size > 0 else np.inf

@@ -38,6 +38,21 @@ class Problem:
         norm = math.sqrt(square) if square >= 0 else math.nan
         return Gradient(f, G, norm, aux, turn, math.isfinite(f) and math.isfinite(norm), level)
 
+    def descent(self, Y: Point, value: float | None = None) -> tuple[Gradient, Aim]:
+        """What is known at Y, and the way of steepest descent from there.
+
+        Without a preconditioner the norm comes from the Gram matrices of the curve: on several
+        ranks that is one message less.
+        """
+        if self.precond is not None:
+            at = self.gradient(Y, value)
+            return at._replace(aux=None), self.against(Y, *self.steepest(Y, at))
+        f, G, _ = self.objective.projected(self.geometry.project, Y, value)
+        D = self.geometry.scale(-1.0, G)
+        curve = self.geometry.ray(Y, D)
+        square = curve.squared_norm
+        return self.known(f, Lowered(G, square)), Aim(D, -square, curve)
+
     def steepest(self, Y: Point, at: Gradient) -> tuple[Cotangent, float]:
         """W and ⟨G, W⟩: the gradient G, preconditioned where that descends."""
         if self.precond is not None and at.finite:
@@ -45,7 +60,7 @@ class Problem:
             square = self.geometry.inner(Y, at.G, W)
             if square > 0:
                 return W, square
-        return at.G, at.norm**2
+        return at.G, at.norm * at.norm  # ** rounds differently at another scale
 
     def against(self, Y: Point, W: Cotangent, square: float) -> Aim:
         """The way down from Y along −W, with ⟨G, W⟩ = ``square``."""

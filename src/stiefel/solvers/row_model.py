@@ -38,7 +38,7 @@ import numpy as np
 from stiefel.backends.numpy import add_product
 from stiefel.types import Array, Gradient
 
-from .columns import asymmetry, symmetrising
+from .columns import symmetrising
 from .parameters import check_integer, check_open_interval
 
 Small = np.ndarray[Any, Any]
@@ -437,3 +437,11 @@ def _one_more(rows: Rows, S: Small, Y: Small) -> tuple[Small, Small]:
 def _image(X: Array, at: Gradient, D: Small) -> Array:
     """AX = ∇f(X) D, with ∇f = G + X C."""
     return add_product(at.G.dot(D), 1.0, X, at.level.dot(D))
+
+
+def asymmetry(K: Small, squares: Small) -> float:
+    """‖K − Kᵀ‖/‖K‖ of K = SᵀZ, with the columns of S (of these squared lengths) of length one."""
+    scale = 1.0 / np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+    K = K * scale * scale[:, None]
+    size = float(np.linalg.norm(K))
+    return float(np.linalg.norm(K - K.T)) / size if size > 0 else np.inf
