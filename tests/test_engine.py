@@ -128,6 +128,7 @@ def test_control_c_leaves_a_record_that_can_be_resumed(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, *small, "--jobs", "2", "--out", str(tmp_path)], env=environment(),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may ignore it
     )  # fmt: skip
     record = tmp_path / "figure1.jsonl"
     for _ in range(6000):
