@@ -123,8 +123,8 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "_can_learn(factor, x) and bool(",
-        "bool(",
+        "return _can_learn(factor, x) and _turning",
+        "return _turning",
         "columns are looked at as matrices",
         BUDGETS,
         "sphere-auto",
@@ -315,7 +315,7 @@ MUTANTS = (
     ),
     Mutant(
         LBFGS,
-        "if sy > self.caution * length * math.sqrt(geometry.squared_length(pair)):",
+        "if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):",
         "if sy > 0:",
         "pairs that hardly curve are kept",
         PAIRS_KEPT,
