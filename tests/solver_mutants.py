@@ -29,6 +29,7 @@ PIECES = "test_solver_pieces.py"
 LONG_STEPS = "test_two_sided.py"
 BUDGETS = "test_budgets.py"
 RATES = "test_rates.py"
+METRICS = "test_learned_metric.py"
 HOSTILE = "test_trust_hostile.py"
 ROUNDING = "test_trust_rounding.py"
 PAIRS_KEPT = "test_secant.py"
@@ -102,8 +103,8 @@ MUTANTS = (
         "if new.weight > self.news * new.judged:",
         "if False:",
         "D is never learned",
-        BUDGETS,
-        "brockett-auto",
+        METRICS,
+        "scales_of_columns",
     ),
     Mutant(
         METRIC,
