@@ -74,7 +74,7 @@ def _solved(operator: Operator, change: Leaves, success: Array) -> Leaves:
     good = good & success
     _warn_unless(good)
     apply = operator.with_normals(curvature)
-    b = jnp.where(good, -b, jnp.nan)
+    b = b * jnp.where(good, -1.0, jnp.nan)  # a factor: transposed, `where` would give zeros
     z = jax.lax.custom_linear_solve(
         lambda z: _real(apply(back(z)))[0], b, _conjugate_gradients, symmetric=True
     )
