@@ -137,19 +137,18 @@ def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
     if metric.horizontal:
         return k.subtract(W, X, m) if D is None else k.combine(W, D, X, -m.dot(D))
     A = m - _adjoint(m)
+    A *= 0.5 * metric.omega
     if D is None:
-        return k.subtract(W, X, m - metric.omega * (0.5 * A))
-    A *= 0.25 * metric.omega
-    C = (A - m).dot(D)
-    C += D.dot(A)
-    return k.combine(W, D, X, C)
+        return k.subtract(W, X, m - A)
+    A -= m.dot(D)
+    return k.combine(W, D, X, A)
 
 
 def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -> Any:
     B, yy = seen.B, seen.yy
     if D is None:
         return _trace(k, yy) + (omega - 1.0) * _square(k, B)
-    return _inner(k, D, yy) + (omega - 1.0) * _inner(k, B, B.dot(D))
+    return _inner(k, D, yy) - _inner(k, B, B.dot(D)) + omega * _square(k, B)
 
 
 def squares(k: Kernels, seen: Curvature) -> Squares:

@@ -2,7 +2,7 @@
 
 A cotangent at X is N + XA with XᴴN = 0 and A skew.  The metrics here raise its index by
 
-    φ(N + XA) = N D + ω X(AD + DA)/2
+    φ(N + XA) = N D + ω X A
 
 with a positive definite k×k matrix D and a number ω.  D = I, ω = 2 is the canonical metric of the
 paper, D = I, ω = 1 the embedded one.  A *horizontal* metric drops the rotation XA: right for
@@ -52,8 +52,7 @@ def _rotation(k: Kernels, X: Array, W: Array, omega: Any) -> Array:
 @kernel
 def raise_columns(k: Kernels, X: Array, W: Array, D: Array, omega: Any) -> Array:
     m = k.gram(X, W)
-    A = (0.5 * omega) * k.skew(m)
-    return k.combine(W, D, X, (A - m) @ D + D @ A)
+    return k.combine(W, D, X, omega * k.skew(m) - m @ D)
 
 
 @kernel
@@ -65,11 +64,11 @@ def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
 
 @kernel
 def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> Array:
-    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr(BᴴB D) with TᴴT = yᴴy − BᴴB: no tall work."""
+    """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr BᴴB with TᴴT = yᴴy − BᴴB: no tall work."""
     B, yy = seen.B, seen.yy
     if D is None:
         return k.trace(yy) + (omega - 1.0) * k.squared_frobenius(B)
-    return k.small_inner(D, yy) + (omega - 1.0) * k.small_inner(B, B @ D)
+    return k.small_inner(D, yy) - k.small_inner(B, B @ D) + omega * k.squared_frobenius(B)
 
 
 @kernel
@@ -102,6 +101,12 @@ def spread(k: Kernels, D: Array, E: Array | None) -> Array:
     return k.largest(k.xp.max(values, axis=-1) / k.xp.min(values, axis=-1))
 
 
+@kernel
+def matrix_squares(k: Kernels, C: Array) -> Array:
+    """‖C‖²_F of every matrix of a stack."""
+    return k.reduce(k.xp.sum(k.real(k.conj(C) * k.weigh(C)), axis=(-2, -1)))[0]
+
+
 def _roots(k: Kernels, A: Array) -> tuple[Array, Array]:
     values, vectors = k.eigh(A)
     root = k.xp.sqrt(values)
@@ -123,5 +128,4 @@ def _tiny(k: Kernels, A: Array) -> float:
 
 @kernel
 def longest_of(k: Kernels, T: Array) -> Array:
-    squares = k.xp.sum(k.real(k.conj(T) * k.weigh(T)), axis=(-2, -1))
-    return k.xp.max(k.reduce(squares)[0])
+    return k.xp.max(matrix_squares(k, T))

@@ -19,10 +19,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
 from stiefel.geometry import fused
-from stiefel.geometry.metric import CANONICAL, mean_metric, spread
+from stiefel.geometry.metric import CANONICAL, matrix_squares, mean_metric, spread
 from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import Secant, squares
 from stiefel.types import Array, Gradient, Manifold, Metric
@@ -46,13 +48,17 @@ class Learned(NamedTuple):
     normals: tuple[float, float] = (0.0, 0.0)  # Σ‖S‖², Σ‖T‖²
     steps: int = 0  # seen so far
     scale_of_gradient: float = 1.0  # ‖∇f(x0)‖, against which rounding is measured
+    columns: Array = None  # D as it was accepted; that of the metric has the scales of a stack in it
+    weights: Array = None  # of the matrices of this leaf, what is known of their stiffness
+    stiffness: Array = None  # Σ w log(‖y‖²/‖s‖²) of each
+    unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms above are relative to it
 
 
 @dataclass(frozen=True)
 class LearnedMetric:
     """When and how the metric is learned; the values were found by experiment."""
 
-    power: float = 2.0  # of the weights w: higher looks more at the stiffest steps
+    power: float = 0.5  # of the weights w: higher looks more at the stiffest steps
     memory: float = 0.95  # of the sums that give ω
     column_change: float = 3.0  # D is replaced when it differs by more than this
     news: float = 1.1  # D is compared again when Σ w has grown by this
@@ -62,6 +68,9 @@ class LearnedMetric:
     least: int = 3  # steps before the first metric
     settled: int = 40  # after so many steps only every fourth is looked at
     thinning: int = 4
+    early: int = 8  # the first steps are a fair sample of directions; a D that they do not show …
+    late_change: float = 10.0  # … must differ by more than this from the identity
+    least_share: float = 1e-8  # of a step; what moves less is not learned from
 
     def init(self, geometry: Manifold, X: Array, at: Gradient) -> tuple[Learned, ...]:
         """Nothing learned yet; f may be seen to depend on spans only."""
@@ -82,15 +91,12 @@ class LearnedMetric:
             return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
         seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
-        return _balanced(seen) if len(seen) > 1 else seen
+        return self._balanced(geometry, X, pair, seen)
 
     def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
         if old.P is None:
-            ss, d = factor.dot(pair.s, pair.s), self.memory
-            ratio = factor.dot(pair.y, pair.y) / ss if ss > 0 else 0.0
-            normals = d * old.normals[0] + 1.0, d * old.normals[1] + ratio
-            return old._replace(steps=count, normals=normals)
+            return old._replace(steps=count)
         k = _kernels(factor, x)
         seen = (fused.squares if k.fuses and x.ndim == 2 else squares)(k, pair.curvature)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
@@ -126,8 +132,10 @@ class LearnedMetric:
         if new.weight > self.news * new.judged:
             k = _kernels(factor, x)
             D = mean_metric(k, new.P, new.R, self.column_range)
-            if float(spread(k, D, metric.D)) > self.column_change:
+            late = new.columns is None and new.steps > self.early
+            if float(spread(k, D, new.columns)) > (self.late_change if late else self.column_change):
                 metric = metric._replace(D=D)
+                new = new._replace(columns=D)
             new = new._replace(judged=new.weight)
         (sA, tA), (sN, tN) = new.turns, new.normals
         if not metric.horizontal and tA > 0 and sN > 0:
@@ -135,6 +143,40 @@ class LearnedMetric:
             if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
                 metric = metric._replace(omega=omega)
         return new._replace(metric=metric)
+
+    def _balanced(
+        self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
+    ) -> tuple[Learned, ...]:
+        """Leaves of a tree, and matrices of a stack, scaled against each other.
+
+        y has a part that comes from the steps of the other leaves.  Where a leaf moves little it
+        dominates, and says nothing of the leaf: weights are the shares of a step.
+        """
+        leaves = _leaves(geometry, X)
+        sizes = [_matrices(f, x) for f, x in leaves]
+        if sum(sizes) == 1:
+            return learned
+        pairs = pairs_of(pair)
+        ss = np.concatenate([_squares(f, x, p.s) for (f, x), p in zip(leaves, pairs, strict=True)])
+        yy = np.concatenate([_squares(f, x, p.y) for (f, x), p in zip(leaves, pairs, strict=True)])
+        unit = learned[0].unit or float(yy.sum() / ss.sum())
+        if not (unit > 0 and math.isfinite(unit)):
+            return learned
+        if learned[0].weights is None:
+            N = W = np.zeros(len(ss))
+        else:
+            N = np.concatenate([leaf.weights for leaf in learned])
+            W = np.concatenate([leaf.stiffness for leaf in learned])
+        share = ss / _scales(N, W)
+        share /= share.sum()
+        told = (share > self.least_share) & (yy > 0)
+        w = np.where(told, np.minimum(len(ss) * share, 1.0), 0.0)
+        logs = np.log(np.where(told, yy, 1.0) / np.where(told, ss, 1.0 / unit) / unit)
+        N, W = self.memory * N + w, self.memory * W + w * logs
+        scales, ends = _scales(N, W), np.cumsum(sizes)[:-1]
+        parts = zip(learned, leaves, *(np.split(v, ends) for v in (N, W, scales)), strict=True)
+        return tuple(_with_scales(leaf, f, x, c)._replace(weights=n, stiffness=v, unit=unit)
+                     for leaf, (f, x), n, v, c in parts)
 
 
 def still_invariant(
@@ -255,18 +297,37 @@ def _horizontal(
     )
 
 
-def _balanced(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
-    """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""
-    scales = []
-    for leaf in learned:
-        step, change = leaf.normals[0] + leaf.turns[0], leaf.normals[1] + leaf.turns[1]
-        if not (step > 0 and change > 0):
-            return learned
-        scales.append(math.sqrt(step / change))
-    return tuple(
-        leaf._replace(metric=leaf.metric._replace(scale=scale / max(scales)))
-        for leaf, scale in zip(learned, scales, strict=True)
-    )
+def _scales(N: Array, W: Array) -> Array:
+    """Of matrices with weights N and stiffness W/N: 1 for the softest, and for what is not known."""
+    known = N > 0
+    if not known.any():
+        return np.ones(len(N))
+    logs = W / np.where(known, N, 1.0)
+    least = logs[known].min()
+    return np.exp(0.5 * np.where(known, least - logs, 0.0))
+
+
+def _with_scales(leaf: Learned, factor: Manifold, x: Array, scales: Array) -> Learned:
+    """``leaf`` with its scale, or with those of its matrices in D."""
+    if len(scales) == 1:
+        return leaf._replace(metric=leaf.metric._replace(scale=float(scales[0])))
+    k = _kernels(factor, x)
+    each = k.asarray(scales.reshape(*x.shape[:-2], 1, 1), x)
+    D = each * (k.eye(x) if leaf.columns is None else leaf.columns)
+    return leaf._replace(metric=leaf.metric._replace(D=D))
+
+
+def _matrices(factor: Manifold, x: Array) -> int:
+    """How many parts of a leaf have a scale of their own."""
+    return math.prod(x.shape[:-2]) if getattr(factor, "learns", False) and x.ndim > 2 else 1
+
+
+def _squares(factor: Manifold, x: Array, C: Array) -> Array:
+    """‖C‖² of each of them."""
+    if _matrices(factor, x) == 1:
+        return np.array([factor.dot(C, C)])
+    k = _kernels(factor, x)
+    return np.asarray(k.to_numpy(matrix_squares(k, C)), dtype=float).ravel()
 
 
 def _leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
