@@ -13,7 +13,7 @@ from stiefel.objectives import Brockett, JointDiagonalization, KohnSham, Procrus
 from stiefel.solvers import METHODS
 from stiefel.solvers import row_model as module
 from stiefel.solvers.columns import _normal_equations, symmetrising
-from stiefel.solvers.row_model import RowModel, Rows, Step, asymmetry
+from stiefel.solvers.row_model import RowModel, Rows, StepEnds, asymmetry
 
 AUTO = METHODS["auto"]
 WITHOUT = replace(AUTO, rows=None)
@@ -139,7 +139,7 @@ def test_with_the_whole_space_in_memory_the_direction_is_newtons():
     V = np.stack((U, U * a))
     rows = Rows(V, a[:, None] * x, D, on=True)
     model = RowModel(blocks=9)
-    rows = model._prepared(rows, Step(x, at, x, at))
+    rows = model._prepared(rows, StepEnds(x, at, x, at))
     assert len(rows.theta) == n - k
     N = -model.direction(rows, x, at, True)
     P = np.eye(n) - x @ x.T

@@ -12,7 +12,7 @@ from stiefel.geometry import ray as ray_formulas
 from stiefel.geometry.cayley import Grams
 from stiefel.geometry.metric import Metric
 from stiefel.geometry.ray import Lowered
-from stiefel.solvers.learned_metric import Learned, pairs_of, squared_change, squared_length
+from stiefel.solvers.learned_metric import Learned, learned_squared_change, pairs_of, squared_length
 from stiefel.solvers.memory import no_pairs, remember
 from stiefel.solvers.problem import Problem
 
@@ -105,7 +105,7 @@ def test_curvature_is_that_of_the_pair(case):
     for metric in (Metric(), Metric(omega=1.3), Metric(D, 3.0), Metric(D, 3.0, horizontal=True)):
         expected = geometry.dot(change, geometry.raise_index(y, change, metric))
         learned = (Learned(metric),)
-        found = squared_change(Problem(geometry, None), y, pair, learned, None)
+        found = learned_squared_change(Problem(geometry, None), y, pair, learned, None)
         assert found == pytest.approx(expected, rel=1e-11)
     expected = geometry.dot(change, change)
     assert squared_length(geometry, pair) == pytest.approx(expected, rel=1e-11)

@@ -32,7 +32,7 @@ ZERO = 1e-6  # of the largest curvature: what is called zero …
 ZERO_OF_DIFFERENCES = 1e-5  # … where products with the Hessian are differences of gradients
 STATIONARY = 1e-3  # a gradient larger than this times the largest curvature is none of a minimum
 PRODUCTS = 500
-SHORTEST = 1e-5  # step out of a saddle, as a length
+SHORTEST_ESCAPE = 1e-5  # step out of a saddle, as a length
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def _leave(
     ray = geometry.ray(X, geometry.lower_index(X, T))
     f, t = objective.value(X), 1.0
     noise = 10.0 * geometry.eps(X) * abs(f)
-    while t > SHORTEST:
+    while t > SHORTEST_ESCAPE:
         values = {s: objective.value(ray(s)) for s in (t, -t)}
         best = min(values, key=lambda s: values[s] if math.isfinite(values[s]) else math.inf)
         if values[best] < f - noise:

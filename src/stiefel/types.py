@@ -15,8 +15,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, Protocol
 
+import numpy as np
+
 Array = Any  # of NumPy, PyTorch, JAX or another library that follows the array API
-Point = Any  # an array, or a tuple of arrays with a manifold for each
+NumpyArray = np.ndarray[Any, Any]  # small matrices, and what files hold
+Leaves = tuple[Array, ...]
+Point = Any  # an array, or leaves with a manifold for each
 Tangent = Any  # has the shape of the point …
 Cotangent = Any  # … and so has this one
 

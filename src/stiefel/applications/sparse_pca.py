@@ -10,12 +10,13 @@ projections and explained variances add up.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.linalg
 
 import stiefel
+from stiefel.types import Array
 
 try:
     from sklearn.base import BaseEstimator, TransformerMixin
@@ -26,7 +27,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
         "stiefel.applications.sparse_pca needs scikit-learn: pip install scikit-learn"
     ) from error
 
-Array = Any
 
 HELD = 100.0  # a weight, against λ₁ = 1, that keeps a loading at zero
 PENALTIES = {"loadings": stiefel.L1, "features": stiefel.RowNorms}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from stiefel.types import Array
+
 from .kernels import PerProblem
 from .leaves import Leaf, Metric
 from .shared import (
-    DWARFED,
+    DWARFED_NORMAL_PART,
     INVARIANCE,
     LearnedMetric,
     Secant,
@@ -19,8 +21,6 @@ from .shared import (
     spread,
     squares,
 )
-
-Array = Any
 
 
 class Learned(NamedTuple):
@@ -102,7 +102,7 @@ class Observer(NamedTuple):
             )
         seen = squares(leaf.k, pair.curvature)
         ss, tt, aa, bb = seen[2:]
-        least = DWARFED * eps
+        least = DWARFED_NORMAL_PART * eps
         told = (ss > xp.maximum(0.0 * ss + 1e-30, least * aa)) & (tt > least * bb)
         told = look & told & xp.isfinite(ss + tt + aa + bb)
         new = self._accumulate(old, seen, told)

@@ -16,6 +16,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from stiefel.types import Array
+
 from .kernels import PerProblem
 from .shared import (
     Curvature,
@@ -30,8 +32,6 @@ from .shared import (
     squared_change,
 )
 
-Array = Any
-
 
 class Metric(NamedTuple):
     """φ(N + XA) = scale (N D + ω X(AD + DA)/2); D is None for the identity, ω = 0 if horizontal."""
@@ -41,7 +41,7 @@ class Metric(NamedTuple):
     scale: Array  # (B,), of this leaf among the leaves of a tree
 
 
-class Trial(NamedTuple):
+class RayTrial(NamedTuple):
     """A point on the ray, and the matrices that the secant pair of the step to it needs."""
 
     X: Array
@@ -61,8 +61,8 @@ class Leaf(Protocol):
     def size_limited(self) -> bool: ...  # a step has a longest length
 
     def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]: ...
-    def trial(self, X: Array, W: Array, t: Array) -> Trial: ...
-    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant: ...
+    def trial(self, X: Array, W: Array, t: Array) -> RayTrial: ...
+    def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant: ...
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array: ...
     def aim(self, X: Array, T: Array, horizontal: Array) -> tuple[Array, Array]: ...
     def dot(self, V: Array, W: Array) -> Array: ...
@@ -87,12 +87,12 @@ class Matrices:
         lower = lower_span_gradient if self.spans_only else lower_gradient
         return lower(self.k, X, E)[:3]
 
-    def trial(self, X: Array, W: Array, t: Array) -> Trial:
+    def trial(self, X: Array, W: Array, t: Array) -> RayTrial:
         frame, _, _ = cayley.prepare(self.k, X, W)
         t = self.k.spread_out(t, X)
-        return Trial(*_swapped(cayley.point(self.k, X, W, frame, t), t, frame))
+        return RayTrial(*_swapped(cayley.point(self.k, X, W, frame, t), t, frame))
 
-    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant:
+    def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant:
         _, t, frame, N = trial
         assert frame is not None
         return secant(self.k, X, W, frame, N, t, *old, *new)
@@ -171,11 +171,11 @@ class Free:
         G = 1.0 * E
         return G, self.k.dot(G, G), None
 
-    def trial(self, X: Array, W: Array, t: Array) -> Trial:
+    def trial(self, X: Array, W: Array, t: Array) -> RayTrial:
         t = self.k.spread_out(t, X)
-        return Trial(X + t * W, t)
+        return RayTrial(X + t * W, t)
 
-    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant:
+    def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant:
         return Secant(trial.t * W, new[0] - old[0])
 
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array:

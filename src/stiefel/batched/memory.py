@@ -7,14 +7,13 @@ of the oldest pair.  Small matrices have shape (B, m, m), blocks (B, m, ...) for
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from stiefel.types import Array, Leaves
 
 from .kernels import PerProblem
 from .leaves import Leaf
 from .shared import Secant
-
-Array = Any
-Leaves = tuple[Array, ...]
 
 
 class Memory(NamedTuple):

@@ -20,16 +20,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from stiefel.types import Array, Leaves
+
 from .kernels import PerProblem
 from .learned import Learned, Observer, invariant, nothing_learned
 from .leaves import Leaf
 from .memory import apply_inverse, forget, no_pairs, remember
 from .search import MaskedSearch, Noise
 from .shared import LEAST_COSINE, WINDOW, LearnedMetric, Secant
-from .state import RUNNING, Asked, At, Best, Books, Evaluate, Leaves, Limits, State
+from .state import RUNNING, Asked, At, Best, Books, Evaluate, Limits, State
 from .stopping import Judge
-
-Array = Any
 
 
 @dataclass(frozen=True)

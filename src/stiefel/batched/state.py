@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from stiefel.types import Array, Leaves
+
 from .learned import Learned
-from .leaves import Trial
+from .leaves import RayTrial
 from .memory import Memory
 from .search import Search
 from .shared import Status
 
-Array = Any
-Leaves = tuple[Array, ...]
 Evaluate = Callable[[Leaves], tuple[Array, Leaves]]  # (B,) values and Euclidean gradients
 
 RUNNING = -1
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
     """Where problems are to be evaluated, and what `tell` needs to know of the way there."""
 
     X: Leaves
-    trials: tuple[Trial, ...]
+    trials: tuple[RayTrial, ...]
 
 
 class At(NamedTuple):

@@ -7,15 +7,14 @@ point that is not feasible to rounding is restored and looked at again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from stiefel.types import Array
 
 from .leaves import Leaf
 from .memory import forget
 from .search import Noise
 from .shared import IMPROVEMENT, MAX_RESTORATIONS, PATIENCE, Status
 from .state import CODES, RUNNING, Best, Limits, State
-
-Array = Any
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.types import Array
 
-from .adapters import adapt, adapt_hessian, as_float, as_pair, check_gradient
+from .adapters import adapt, adapt_hessian, as_float, as_pair, validated_gradient
 from .differences import Differences
 from .trees import Tree
 
-NOWHERE = object()
+NO_RECORD = object()
 # Entries of gradients between 1/ordinary and ordinary leave f as it is; of double and of single
 # precision.  tests/test_scales.py has the scales at which methods fail without it.
 ORDINARY = (1e6, 1e3)
@@ -88,7 +88,7 @@ class CountedObjective:
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
         leaves = self._tree.flatten(W, what)
-        checked = tuple(check_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
+        checked = tuple(validated_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
         return checked if isinstance(X, tuple) else checked[0]
 
     def value(self, X: Any) -> float:
@@ -146,8 +146,8 @@ class CountedObjective:
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
-        shown = self._show(self._pair, X, NOWHERE)
-        if shown is NOWHERE:
+        shown = self._show(self._pair, X, NO_RECORD)
+        if shown is NO_RECORD:
             return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
         if type(shown) is tuple and len(shown) == 2:
             (f, gradient), aux = shown, None
@@ -157,8 +157,8 @@ class CountedObjective:
 
     def _call_jac(self, X: Any) -> tuple[Any, ...]:
         assert self._jac is not None
-        shown = self._show(self._jac, X, NOWHERE)
-        if shown is NOWHERE:
+        shown = self._show(self._jac, X, NO_RECORD)
+        if shown is NO_RECORD:
             return tuple(math.nan * leaf for leaf in self._leaves)
         return self._gradient(shown)
 
@@ -239,12 +239,12 @@ class CountedObjective:
                 or gradient.shape != leaf.shape
                 or (gradient.dtype != leaf.dtype)
             ):
-                gradient = check_gradient(gradient, leaf, "the gradient")
+                gradient = validated_gradient(gradient, leaf, "the gradient")
             G: tuple[Any, ...] = (gradient,)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
             names = (f"the gradient at {path}" for path in self._tree.paths)
-            G = tuple(map(check_gradient, parts, self._leaves, names))
+            G = tuple(map(validated_gradient, parts, self._leaves, names))
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:

@@ -22,7 +22,7 @@ from stiefel.types import Array
 
 from .trees import Tree
 
-RULES = ("2-point", "3-point", "cs")
+DIFFERENCE_RULES = ("2-point", "3-point", "cs")
 MANY = 500  # entries from which on autodiff is recommended
 EXPONENT = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1.0}
 

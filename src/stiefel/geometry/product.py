@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from stiefel.backends.ranks import ALONE, Alone, Ranks
-from stiefel.types import Array
+from stiefel.types import Leaves
 
 from .ray import Lowered, Secant
-
-Leaves = tuple[Array, ...]
 
 
 class ProductRay:

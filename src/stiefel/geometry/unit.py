@@ -27,16 +27,16 @@ from .euclidean import FlatMetric
 from .ray import Lowered, Secant, plain
 
 # What a vector is: a column, or an entry.  Both are empty to JAX, which takes numbers for data.
-Kind = tuple[()] | None
-COLUMN: Kind = ()
-ENTRY: Kind = None
+UnitKind = tuple[()] | None
+COLUMN: UnitKind = ()
+ENTRY: UnitKind = None
 
 
 @dataclass(frozen=True)
 class _UnitVectors(FlatMetric):
     """What `Oblique` and `ComplexCircle` share: ``kind`` says what a vector is."""
 
-    kind: ClassVar[Kind] = COLUMN
+    kind: ClassVar[UnitKind] = COLUMN
     what: ClassVar[str] = "unit vectors"
 
     def project(self, X: Array, G: Array) -> Array:
@@ -187,7 +187,7 @@ class ComplexCircle(_UnitVectors):
     (True, -16.0)
     """
 
-    kind: ClassVar[Kind] = ENTRY
+    kind: ClassVar[UnitKind] = ENTRY
     what: ClassVar[str] = "entries of modulus one"
 
     def check_point(self, X: Array, name: str = "X0") -> None:
@@ -215,7 +215,7 @@ class ComplexCircle(_UnitVectors):
 class Circle:
     """The curves that leave X along W, on great circles."""
 
-    def __init__(self, kernels: Kernels, kind: Kind, X: Array, W: Array) -> None:
+    def __init__(self, kernels: Kernels, kind: UnitKind, X: Array, W: Array) -> None:
         W = _project(kernels, kind, X, W)  # a part along x is no way to go
         self._kernels, self._kind, self._X, self._W = kernels, kind, X, W
         self._squares = _squares(kernels, kind, W, W)  # θ²
@@ -247,25 +247,25 @@ class Circle:
         return plain(self, t, old, new)
 
 
-def _squares(k: Kernels, kind: Kind, A: Array, B: Array) -> Array:
+def _squares(k: Kernels, kind: UnitKind, A: Array, B: Array) -> Array:
     """Re⟨a, b⟩ of the vectors, of the shape that broadcasts against them; in A's dtype."""
     products = k.real(k.conj(A) * B)
     return products if kind is ENTRY else k.xp.sum(products, axis=-2, keepdims=True)
 
 
 @kernel
-def _project(k: Kernels, kind: Kind, X: Array, G: Array) -> Array:
+def _project(k: Kernels, kind: UnitKind, X: Array, G: Array) -> Array:
     return G - X * _squares(k, kind, X, G)
 
 
 @kernel
-def _lift(k: Kernels, kind: Kind, X: Array, Y: Array) -> Array:
+def _lift(k: Kernels, kind: UnitKind, X: Array, Y: Array) -> Array:
     m = _squares(k, kind, X, Y)
     return (Y - X * m) * (2.0 / (1.0 + m))
 
 
 @kernel
-def _point(k: Kernels, kind: Kind, X: Array, W: Array, squares: Array, t: Any) -> Array:
+def _point(k: Kernels, kind: UnitKind, X: Array, W: Array, squares: Array, t: Any) -> Array:
     ss = (0.25 * t * t) * squares
     Y = (X * (1.0 - ss) + W * t) / (1.0 + ss)
     return Y * (1.5 - 0.5 * _squares(k, kind, Y, Y))  # lengths do not drift
@@ -279,14 +279,14 @@ def _carried(k: Kernels, X: Array, W: Array, squares: Array, t: Any) -> Array:
 
 @kernel
 def _transport(
-    k: Kernels, kind: Kind, X: Array, W: Array, squares: Array, t: Any, V: Array
+    k: Kernels, kind: UnitKind, X: Array, W: Array, squares: Array, t: Any, V: Array
 ) -> Array:
     share = _squares(k, kind, W, V) / (1.0 + (0.25 * t * t) * squares)
     return V - (W * (0.5 * t * t) + X * t) * share
 
 
 @kernel
-def _geodesic(k: Kernels, kind: Kind, X: Array, W: Array, t: Any) -> Array:
+def _geodesic(k: Kernels, kind: UnitKind, X: Array, W: Array, t: Any) -> Array:
     W = W - X * _squares(k, kind, X, W)
     theta = k.xp.sqrt(_squares(k, kind, W, W))
     some = k.xp.where(theta > 0, theta, k.xp.ones_like(theta))

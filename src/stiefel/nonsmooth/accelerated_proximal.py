@@ -12,25 +12,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.solvers.noise import Watch
-from stiefel.types import Gradient, Status
+from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, Point
+from .composite import Composite, ProximalPoint
 from .proximal_gradient import ProximalGradient, proximal_descent
-from .proximal_lbfgs import start
+from .proximal_lbfgs import first_point
 from .subproblem import proximal_step
-
-Array = Any
 
 
 class State(NamedTuple):
     x: Array  # Y
     at: Gradient
-    point: Point  # at Y
+    point: ProximalPoint  # at Y
     X: Array  # a vector
     F: float  # F(X)
     t: float
@@ -73,7 +71,7 @@ class AcceleratedProximal:
         ProximalGradient(self.step_length, self.growth)  # checks the parameters
 
     def init(self, problem: Composite, x: Array) -> State:
-        at, _, _, _ = start(problem, x, self.step_length)
+        at, _, _, _ = first_point(problem, x, self.step_length)
         Y, gradient = problem.book(at)
         return State(Y, gradient, at, at.x, at.total, at.t, at.t, gamma=at.t)
 

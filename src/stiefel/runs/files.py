@@ -25,7 +25,7 @@ if sys.platform != "win32":
     import fcntl
 
 LONGEST_NAME = 200  # of a file, so that what is added to it fits into 255
-UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
+LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 _CAREFUL = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _PATIENT = getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to does not hold us up
 
@@ -175,7 +175,7 @@ class Lock:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in UNSUPPORTED:
+            if error.errno in LOCKS_UNSUPPORTED:
                 return True
             os.close(handle)
             raise Occupied(

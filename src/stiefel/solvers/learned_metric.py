@@ -29,7 +29,7 @@ from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .problem import Problem
 
-DWARFED = 1e5  # rounding errors of a rotation part below which a normal part tells nothing
+DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -96,7 +96,7 @@ class LearnedMetric:
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
-        least = DWARFED * factor.eps(x)
+        least = DWARFED_NORMAL_PART * factor.eps(x)
         told = ss > max(1e-30, least * aa) and tt > least * bb
         if not (told and math.isfinite(ss + tt + aa + bb)):
             return old._replace(steps=count)
@@ -163,7 +163,7 @@ def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
     return tuple(leaf.metric for leaf in learned)
 
 
-def raised(
+def raised_by_learned(
     problem: Problem,
     x: Array,
     learned: tuple[Learned, ...],
@@ -185,7 +185,7 @@ def raised(
     return raise_index(x, G, metric_of(geometry, learned))
 
 
-def squared_change(
+def learned_squared_change(
     problem: Problem, x: Array, pair: Secant, learned: tuple[Learned, ...], aux: Any
 ) -> float:
     """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
@@ -195,7 +195,7 @@ def squared_change(
             leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
             for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
         )
-    return float(geometry.dot(y, raised(problem, x, learned, aux, False, y)))
+    return float(geometry.dot(y, raised_by_learned(problem, x, learned, aux, False, y)))
 
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:

@@ -22,9 +22,7 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array, Cotangent, Manifold, Point, Tangent
-
-Small = np.ndarray[Any, Any]
+from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Point, Tangent
 
 
 class Pairs(NamedTuple):
@@ -32,8 +30,8 @@ class Pairs(NamedTuple):
 
     S: Array | None
     Y: Array | None
-    inverse: Small  # R⁻¹
-    diagonal: Small  # ⟨s_i, y_i⟩
+    inverse: NumpyArray  # R⁻¹
+    diagonal: NumpyArray  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
 
     @property
@@ -132,7 +130,7 @@ def _write(geometry: Manifold, block: Any, i: int, C: Array) -> Any:
     return _kernels(geometry, C).write_row(block, i, C)
 
 
-def _dot(geometry: Manifold, block: Any, C: Array) -> Small:
+def _dot(geometry: Manifold, block: Any, C: Array) -> NumpyArray:
     """⟨block_i, C⟩ for all i."""
     if isinstance(C, tuple):
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
@@ -142,7 +140,7 @@ def _dot(geometry: Manifold, block: Any, C: Array) -> Small:
 
 
 def _add(
-    geometry: Manifold, a: float, C: Array, block: Any, weights: Small, overwrite: bool = False
+    geometry: Manifold, a: float, C: Array, block: Any, weights: NumpyArray, overwrite: bool = False
 ) -> Any:
     """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
     if isinstance(C, tuple):

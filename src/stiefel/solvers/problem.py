@@ -15,6 +15,8 @@ from stiefel.types import Aim, Array, Cotangent, Gradient, Manifold, Objective, 
 
 from .noise import Model
 
+LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
+
 
 @dataclass(frozen=True)
 class Problem:

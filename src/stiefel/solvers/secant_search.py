@@ -27,7 +27,7 @@ MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """A step that was taken."""
 
     t: float
@@ -46,13 +46,15 @@ class SecantSearch:
     curvature: float = 0.9  # c₂
     longest: float = 1.0
 
-    def __call__(self, problem: Problem, start: Gradient, aim: Aim, watch: Watch) -> Step | None:
+    def __call__(
+        self, problem: Problem, start: Gradient, aim: Aim, watch: Watch
+    ) -> SearchStep | None:
         """From t = 1 on along the curve of ``aim``."""
         f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.longest
         limit = self.longest / size if size > 0 else math.inf
         low, high, noise = 0.0, math.inf, watch.noise
-        kept: Step | None = None
-        step: Step | None
+        kept: SearchStep | None = None
+        step: SearchStep | None
         doubts: list[Witness] = []
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
@@ -75,7 +77,7 @@ class SecantSearch:
                     noise, good = max(noise, verdict.noise), True
             if good:
                 blind = -0.5 * t * slope <= MARGIN * level
-                step = Step(t, X, at, pair, t * (end - slope), Watch(noise, blind))
+                step = SearchStep(t, X, at, pair, t * (end - slope), Watch(noise, blind))
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]

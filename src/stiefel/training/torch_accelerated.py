@@ -21,14 +21,14 @@ from .torch_marks import (
     mark_of,
     orthonormal,
     parameters_of,
+    put_on_manifold,
     set_mark,
-    start,
 )
 
 Tensor = Any
 KEYS = {"params", "param_names", "manifold"}
 # What a state holds beside points and values: numbers that survive in a state_dict.
-NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
+STATE_NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
 
 
 def mark_orthonormal(parameter: Tensor, manifold: Any = None) -> Tensor:
@@ -141,14 +141,14 @@ class Accelerated(torch.optim.Optimizer):
             X, f_X = now, at.f
         else:
             f_X = saved["f_X"] if self.fixed else problem.objective.value(X)
-        numbers = {name: saved[name] for name in NUMBERS} | {"f_X": f_X}
+        numbers = {name: saved[name] for name in STATE_NUMBERS} | {"f_X": f_X}
         return State(x=now, at=at, aim=aim, X=X, at_X=at_X, watch=Watch(*saved["watch"]), **numbers)
 
     def _keep(self, s: State) -> None:
         self._current = s
         for p, X in zip(self._parameters, s.X, strict=True):
             self.state[p]["accepted"] = X
-        numbers = {n: getattr(s, n) for n in NUMBERS} | {"watch": tuple(s.watch)}
+        numbers = {n: getattr(s, n) for n in STATE_NUMBERS} | {"watch": tuple(s.watch)}
         self.state[self._parameters[0]].update(numbers)
 
 
@@ -237,7 +237,7 @@ def _settle(p: Tensor, label: str) -> None:
     if mark is not None and mark.manifold is None:
         check_on_manifold(p, mark, label)
         if defect(p, mark) > 32 * torch.finfo(p.dtype).eps:
-            start(p, mark, "nearest")
+            put_on_manifold(p, mark, "nearest")
 
 
 def _is_wide(p: Tensor) -> bool:
