@@ -258,7 +258,7 @@ def test_no_global_random_state_and_no_pickle():
 
 # -- the paper ------------------------------------------------------------------------------------
 
-PAPER = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+PAPER = (ROOT / "docs" / "explanations" / "paper.md").read_text(encoding="utf-8")
 NUMBERED = {  # how many numbered equations each section has
     "1": 1,
     "2": 13,

@@ -138,7 +138,7 @@ class Adam(ManifoldOptimizer):
         For free parameters; the norm of orthonormal ones is fixed.
     second_moment : {"matrix", "rows", "columns", "entries"}
         What v averages over, for orthonormal parameters; rows and columns are those of the tall
-        form.  docs/training.md compares them.
+        form.  docs/guide/training.md compares them.
 
     Raises
     ------
