@@ -202,9 +202,7 @@ class RowModel:
         D = symmetrising(UZ, k) if k <= self.widest else np.eye(k)
         return self.given_up if D is None else Rows(V, UZ=UZ, D=D, looks=looks)
 
-    def _explains(
-        self, D: NumpyArray, step: StepEnds, S: NumpyArray, Y: NumpyArray, gate: float
-    ) -> bool:
+    def _explains(self, D: Array, step: StepEnds, S: Array, Y: Array, gate: float) -> bool:
         """Whether D makes the newest pair symmetric, which was not used for it, and X too."""
         Z, squares = Y.dot(D), np.einsum("ij,ij->j", S, S)
         if asymmetry(S.T.dot(Z), squares) > gate:
@@ -291,9 +289,7 @@ class RowModel:
         return np.negative(N, out=N)
 
 
-def _normal_part(
-    rows: Rows, q: Array, columns: Columns
-) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+def _normal_part(rows: Rows, q: Array, columns: Columns) -> tuple[NumpyArray, ...]:
     """a, γ and m with H q = [U, Z] a + q γ + AX m, up to a part in the span of X."""
     now, T, p, c = rows.now, rows.T, rows.V.shape[1], columns.c
     assert rows.grams is not None and now is not None
