@@ -105,7 +105,7 @@ class ConjugateGradient:
         if not s.at.norm > 0:
             return s._replace(failure=Status.ROUNDING_LIMIT)
         length = math.sqrt(s.aim.curve.squared_norm)
-        longest = s.aim.curve.longest
+        longest = s.aim.curve.bounded_length
         first = min(
             s.first or self.initial_length / length,
             LONGEST_FIRST_TRIAL / longest if longest else math.inf,
