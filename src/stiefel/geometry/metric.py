@@ -24,6 +24,11 @@ CANONICAL = Metric()
 
 def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
     """φ(W), a tangent; W may have a part normal to the manifold, which is dropped; 6nk²."""
+    T = _raised(k, X, W, metric)
+    return T if metric.scales is None else metric.scales * T
+
+
+def _raised(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
     if metric.horizontal:
         if metric.D is None:
             return horizontal(k, X, W)
@@ -63,9 +68,13 @@ def cotangent_of(k: Kernels, X: Array, T: Array) -> Array:
 
 
 @kernel
-def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: Any) -> Array:
+def squared_change(
+    k: Kernels, seen: Curvature, D: Array | None, omega: Any, scales: Array | None = None
+) -> Array:
     """⟨y, φ(y)⟩ = Tr(TᴴT D) + ω Tr BᴴB with TᴴT = yᴴy − BᴴB: no tall work."""
     B, yy = seen.B, seen.yy
+    if scales is not None:
+        B, yy = k.xp.sqrt(scales) * B, scales * yy
     if D is None:
         return k.trace(yy) + (omega - 1.0) * k.squared_frobenius(B)
     return k.small_inner(D, yy) - k.small_inner(B, B @ D) + omega * k.squared_frobenius(B)
