@@ -39,6 +39,10 @@ class Learned(NamedTuple):
     rotation_change: Array  # Σ‖B‖²
     normal_step: Array  # Σ‖S‖²
     normal_change: Array  # Σ‖T‖²
+    found: Array  # 1 once D was learned
+    evidence: Array  # Σ w of the shares that this leaf had of the steps
+    stiffness: Array  # Σ w log(‖y‖²/‖s‖²), in units of the first step's
+    unit: Array  # ‖y‖²/‖s‖² of that step
 
     @property
     def metric(self) -> Metric:
@@ -52,7 +56,7 @@ def nothing_learned(leaf: Leaf, X: Array, zero: Array) -> Learned:
         P = 0.0 * k.gram(X, X)
         D = P + k.eye(X)
     flags = (zero + 1.0 > 0) if leaf.spans_only else (zero > 0)
-    return Learned(D, zero + 2.0, flags, zero + 1.0, P, P, *(zero,) * 7)
+    return Learned(D, zero + 2.0, flags, zero + 1.0, P, P, *(zero,) * 11)
 
 
 def invariant(leaf: Leaf, rotation: Array | None, scale: Array) -> Array:
@@ -86,27 +90,21 @@ class Observer(NamedTuple):
             return learned
         parts = zip(leaves, pairs, learned, eps, strict=True)
         seen = tuple(self._look(leaf, p, old, steps + 1, look, e) for leaf, p, old, e in parts)
-        return self._balanced(seen, look) if len(seen) > 1 else seen
+        return self._balanced(leaves, pairs, seen, look) if len(seen) > 1 else seen
 
     def _look(
         self, leaf: Leaf, pair: Secant, old: Learned, count: Array, look: Array, eps: float
     ) -> Learned:
         xp = self.k.xp
         if not leaf.learns:
-            ss, yy = leaf.dot(pair.s, pair.s), leaf.squared_length(pair)
-            ratio = xp.where(ss > 0, yy / xp.where(ss > 0, ss, 1.0 + 0.0 * ss), 0.0 * ss)
-            d = self.rules.memory
-            return old._replace(
-                normal_step=xp.where(look, d * old.normal_step + 1.0, old.normal_step),
-                normal_change=xp.where(look, d * old.normal_change + ratio, old.normal_change),
-            )
+            return old
         seen = squares(leaf.k, pair.curvature)
         ss, tt, aa, bb = seen[2:]
         least = DWARFED_NORMAL_PART * eps
         told = (ss > xp.maximum(0.0 * ss + 1e-30, least * aa)) & (tt > least * bb)
         told = look & told & xp.isfinite(ss + tt + aa + bb)
         new = self._accumulate(old, seen, told)
-        return self._refresh(leaf, new, told & (count >= self.rules.least))
+        return self._refresh(leaf, new, told & (count >= self.rules.least), count)
 
     def _accumulate(self, old: Learned, seen: Any, told: Array) -> Learned:
         k, xp, r = self.k, self.k.xp, self.rules
@@ -134,15 +132,22 @@ class Observer(NamedTuple):
             old,
         )
 
-    def _refresh(self, leaf: Leaf, new: Learned, ripe: Array) -> Learned:
+    def _refresh(self, leaf: Leaf, new: Learned, ripe: Array, count: Array) -> Learned:
         k, xp, r = leaf.k, self.k.xp, self.rules
         news = ripe & (new.weight > r.news * new.judged)
 
-        def compared(P: Array, R: Array, D: Array) -> tuple[Array]:
-            E = mean_metric(k, P, R, r.column_range)
-            return (k.choose(spread(k, E, D) > r.column_change, E, D),)
+        late = (new.found == 0) & (count > r.early)
+        least = xp.where(late, r.late_change + 0.0 * new.found, r.column_change + 0.0 * new.found)
 
-        (D,) = self.k.on_some(news, compared, (new.P, new.R, new.D), (new.D,))
+        def compared(
+            P: Array, R: Array, D: Array, least: Array, found: Array
+        ) -> tuple[Array, Array]:
+            E = mean_metric(k, P, R, r.column_range)
+            differs = spread(k, E, D) > least
+            return k.choose(differs, E, D), xp.where(differs, 1.0 + 0.0 * found, found)
+
+        arguments = new.P, new.R, new.D, least, new.found
+        D, found = self.k.on_some(news, compared, arguments, (new.D, new.found))
         judged = xp.where(news, new.weight, new.judged)
         usable = (new.rotation_change > 0) & (new.normal_step > 0) & ~new.horizontal & ripe
         square = new.normal_change * new.rotation_step / (new.normal_step * new.rotation_change)
@@ -150,20 +155,44 @@ class Observer(NamedTuple):
             xp.sqrt(xp.where(usable, square, 1.0 + 0.0 * square)), 1.0, r.rotation_range
         )
         differs = xp.maximum(omega / new.omega, new.omega / omega) > r.rotation_change
-        return new._replace(D=D, judged=judged, omega=xp.where(usable & differs, omega, new.omega))
+        omega = xp.where(usable & differs, omega, new.omega)
+        return new._replace(D=D, found=found, judged=judged, omega=omega)
 
-    def _balanced(self, learned: tuple[Learned, ...], look: Array) -> tuple[Learned, ...]:
-        """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""
+    def _balanced(
+        self,
+        leaves: tuple[Leaf, ...],
+        pairs: tuple[Secant, ...],
+        learned: tuple[Learned, ...],
+        look: Array,
+    ) -> tuple[Learned, ...]:
+        """Leaves of a tree scaled against each other, by steps in which they have a share."""
+        xp, r = self.k.xp, self.rules
+        ss = [leaf.dot(p.s, p.s) for leaf, p in zip(leaves, pairs, strict=True)]
+        yy = [leaf.squared_length(p) for leaf, p in zip(leaves, pairs, strict=True)]
+        shares = [s / old.scale for s, old in zip(ss, learned, strict=True)]
+        total, one = sum(shares), 1.0 + 0.0 * ss[0]
+        look = look & (total > 0) & (sum(yy) > 0)
+        first = sum(yy) / xp.where(look, sum(ss), one)
+        unit = xp.where(learned[0].unit > 0, learned[0].unit, xp.where(look, first, one))
+        new = []
+        for old, s, y, share in zip(learned, ss, yy, shares, strict=True):
+            share = share / xp.where(look, total, one)
+            told = look & (share > r.least_share) & (y > 0)
+            w = xp.where(told, xp.minimum(len(ss) * share, one), 0.0 * one)
+            log = xp.log(xp.where(told, y / xp.where(told, s, one) / unit, one))
+            fade = xp.where(look, r.memory * one, one)
+            known = {"evidence": fade * old.evidence + w, "stiffness": fade * old.stiffness + w * log}
+            new.append(old._replace(**known, unit=xp.where(look, unit, old.unit)))
+        return self._scaled(tuple(new))
+
+    def _scaled(self, learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
+        """1 for the softest leaf, and for one of which nothing is known."""
         xp = self.k.xp
-        steps = [leaf.normal_step + leaf.rotation_step for leaf in learned]
-        changes = [leaf.normal_change + leaf.rotation_change for leaf in learned]
-        known, scales, most = look, [], 0.0 * steps[0]
-        for step, change in zip(steps, changes, strict=True):
-            known = known & (step > 0) & (change > 0)
-            scales.append(xp.sqrt(step / xp.where(change > 0, change, 1.0 + 0.0 * change)))
-            most = xp.maximum(most, scales[-1])
-        most = xp.where(known, most, 1.0 + 0.0 * most)
+        logs = [n.stiffness / xp.where(n.evidence > 0, n.evidence, 1.0 + n.evidence) for n in learned]
+        least = logs[0] * 0.0 + xp.inf
+        for leaf, log in zip(learned, logs, strict=True):
+            least = xp.minimum(least, xp.where(leaf.evidence > 0, log, least))
         return tuple(
-            leaf._replace(scale=xp.where(known, scale / most, leaf.scale))
-            for leaf, scale in zip(learned, scales, strict=True)
+            n._replace(scale=xp.exp(0.5 * xp.where(n.evidence > 0, least - log, 0.0 * log)))
+            for n, log in zip(learned, logs, strict=True)
         )

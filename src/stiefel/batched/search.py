@@ -102,7 +102,7 @@ class MaskedSearch:
     k: PerProblem
     sufficient_decrease: float = 1e-4  # c₁
     curvature: float = 0.9  # c₂
-    longest: float = 1.0
+    longest: float = 3.0
 
     def start(self, size: Array) -> Search:
         """New searches along rays on which t = 1 moves a matrix by ``size``."""

@@ -41,7 +41,7 @@ class ManyLBFGS:
     fnoise: Array | None = None  # (B,)
     size: int = 5  # pairs in memory
     rules: LearnedMetric = field(default_factory=LearnedMetric)
-    initial_length: float = 0.01
+    initial_length: float = 0.1
     caution: float = 1e-10
 
     @property
@@ -184,7 +184,9 @@ class ManyLBFGS:
             s.x, pairs, learned,
         )  # fmt: skip
         usable = keep & (square > 0)
-        gamma = xp.where(usable, sy / xp.where(usable, square, 1.0 + 0.0 * square), s.gamma)
+        gamma = sy / xp.where(usable, square, 1.0 + 0.0 * square)
+        gamma = xp.where(s.gamma > 0, xp.sqrt(xp.abs(s.gamma * gamma)), gamma)
+        gamma = xp.where(usable, gamma, s.gamma)
         steps = s.steps + k.integers(taken)
         return s._replace(learned=learned, memory=memory, gamma=gamma, steps=steps)
 

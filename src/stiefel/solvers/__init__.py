@@ -11,8 +11,7 @@ from .row_model import RowModel
 from .trust_region import TrustRegion
 
 METHODS: dict[str, Any] = {
-    # With a learned metric five pairs need as few evaluations as ten, and less time.
-    "auto": LBFGS(memory=5, metric=LearnedMetric(), rows=RowModel()),
+    "auto": LBFGS(metric=LearnedMetric(), rows=RowModel()),
     "accelerated": AcceleratedGradient(),
     "accelerated-gradient-restart": AcceleratedGradient(restart="gradient"),
     "gradient-descent": GradientDescent(),

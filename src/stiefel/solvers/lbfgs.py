@@ -64,8 +64,8 @@ class LBFGS:
     Parameters
     ----------
     memory : int
-        The number m of pairs kept; points of more than four million entries keep none, and use the
-        newest pair only.
+        The number m of pairs kept; fewer for points of more than two million entries, and none
+        beyond four million, which use the newest pair only.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.
     rows : RowModel or None
@@ -95,8 +95,8 @@ class LBFGS:
     rows: RowModel | None = None
     sufficient_decrease: float = 1e-4
     curvature: float = 0.9
-    initial_length: float = 0.01
-    longest: float = 1.0
+    initial_length: float = 0.1
+    longest: float = 3.0
     caution: float = 1e-10
 
     def __post_init__(self) -> None:
@@ -155,7 +155,9 @@ class LBFGS:
         if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
-            gamma = sy / square if square > 0 else gamma
+            gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
+        elif not gamma:  # no positive curvature yet: as far again
+            gamma = -taken.t * s.aim.slope / s.at.norm**2
         new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
         return new._replace(pairs=new.pairs.after_aiming(), watch=taken.watch)
 
@@ -226,3 +228,8 @@ class LBFGS:
             pairs, rows = no_pairs(problem.geometry, s.x, self.memory), self.rows.given_up
         new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma, rows)
         return new._replace(restarted=True, watch=s.watch)
+
+
+def _smoothed(old: float, new: float) -> float:
+    """The geometric mean of two values of γ: one step shows one curvature of many."""
+    return math.sqrt(old * new) if old else new

@@ -15,6 +15,7 @@ Without blocks the newest pair is used for the direction that follows it, and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
 from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Point, Tangent
+
+MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
 
 
 class Pairs(NamedTuple):
@@ -53,7 +56,9 @@ NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
 def no_pairs(geometry: Manifold, x: Point, memory: int) -> Pairs:
-    rows = memory + 1
+    """Room for ``memory`` pairs, or for as many as fit into ``MOST_ENTRIES``."""
+    entries = sum(math.prod(leaf.shape) for leaf in (x if isinstance(x, tuple) else (x,)))
+    rows = min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
     blocks = _block(geometry, x, rows), _block(geometry, x, rows)
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
 
