@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Array, Leaves
+from stiefel.types import Array, Leaves, Manifolds
 
 from .border import Border, border_of, limits_of, tolerance
 from .function import BatchFunction
@@ -40,7 +40,7 @@ def minimize_many(
     x0: Any,
     *,
     jac: Any = None,
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     rtol: Any = None,
     gtol: Any = 0.0,
     ftol: Any = 0.0,
