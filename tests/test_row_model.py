@@ -144,7 +144,7 @@ def test_with_the_whole_space_in_memory_the_direction_is_newtons():
     N = -model.direction(rows, x, at, True)
     P = np.eye(n) - x @ x.T
     image = P @ (a[:, None] * N * w) - N @ at.level
-    np.testing.assert_allclose(image, at.G - x @ at.turn, atol=1e-9)
+    np.testing.assert_allclose(image, at.G - x @ at.rotation, atol=1e-9)
     np.testing.assert_allclose(x.T @ N, 0.0, atol=1e-12)
 
 
@@ -267,7 +267,7 @@ def test_nothing_is_held_once_it_is_given_up(monkeypatch):
     x = stiefel.random_point(60, 4, seed=0)
     taken = states(AUTO, KohnSham(60, 1.0), x, Stiefel(), 15)
     assert taken[-1].rows == AUTO.rows.given_up
-    monkeypatch.setattr("stiefel.solvers.lbfgs.LARGE", 100)
+    monkeypatch.setattr("stiefel.solvers.lbfgs.LARGE_POINT", 100)
     assert states(AUTO, Brockett.linear(60, 4), x, Stiefel(), 1)[0].rows == AUTO.rows.given_up
 
 

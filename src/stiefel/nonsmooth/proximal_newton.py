@@ -97,7 +97,7 @@ class ProximalNewton:
         new = None if base is None else self._newton(problem, base, s.inner.point)
         if new is None:
             return self._quasi_step(problem, s, STEADY_STEPS)
-        inner = _moved(problem, self._quasi, s.inner, new)
+        inner = _transferred(problem, self._quasi, s.inner, new)
         blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.total)
         held = s.steady + 1 if _holds(problem, new) else 0
         return State(
@@ -169,7 +169,9 @@ def _holds(problem: Composite, at: ProximalPoint) -> bool:
     return same(problem.h.support(at.x), problem.h.support(at.z))
 
 
-def _moved(problem: Composite, quasi: ProximalLBFGS, inner: Inner, new: ProximalPoint) -> Inner:
+def _transferred(
+    problem: Composite, quasi: ProximalLBFGS, inner: Inner, new: ProximalPoint
+) -> Inner:
     """The quasi-Newton state at a new point, which has learned from the way there."""
     X, gradient = problem.book(new)
     learned = quasi._remembered(inner, new.x - inner.point.x, new.g - inner.point.g)

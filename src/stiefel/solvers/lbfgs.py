@@ -157,7 +157,7 @@ class LBFGS:
             square = learned_squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
         new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
-        return new._replace(pairs=new.pairs.spent(), watch=taken.watch)
+        return new._replace(pairs=new.pairs.after_aiming(), watch=taken.watch)
 
     def _aimed(
         self,
@@ -185,7 +185,7 @@ class LBFGS:
             rows, pairs, forgot = self.rows.given_up, no_pairs(geometry, x, self.memory), True
         T = self._direction(problem, x, at, pairs, learned, gamma)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        if pairs.held and not slope < -LEAST_COSINE * at.norm * curve.length:
+        if pairs.in_use and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, forgot = pairs.forgotten(), True
             T = self._direction(problem, x, at, pairs, learned, gamma)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
@@ -193,8 +193,8 @@ class LBFGS:
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         aim = Aim(T, slope, curve, metric)
-        expected = -0.5 * slope if pairs.held else math.inf
-        state = State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot, rows=rows)
+        expected = -0.5 * slope if pairs.in_use else math.inf
+        state = State(x, bare, aim, pairs, learned, gamma, pairs.in_use, forgot, rows=rows)
         return state._replace(expected_decrease=expected)
 
     def _direction(
@@ -207,7 +207,7 @@ class LBFGS:
         gamma: float,
     ) -> Tangent:
         """−H ∇f."""
-        if pairs.held:
+        if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
             return apply_inverse(problem.geometry, pairs, at.G, gamma, phi, owned)

@@ -174,7 +174,7 @@ class RowModel:
         """Nothing known yet; given up at once where points are not real NumPy matrices."""
         kernels = getattr(geometry, "kernels", None)
         matrix = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype == np.float64
-        if kernels is None or not (kernels.plain and matrix and at.level is not None):
+        if kernels is None or not (kernels.pure_numpy and matrix and at.level is not None):
             return self.given_up
         return OFF if 2 * X.shape[1] <= X.shape[0] else self.given_up
 
@@ -234,7 +234,7 @@ class RowModel:
             rows = self._compressed(rows, X0)
         assert rows.grams is not None
         new, cross = block.SZ, _flat(rows.V).dot(block.SZ)
-        p, grams = rows.V.shape[1], _carried(rows.grams, cross, block, X, AX)
+        p, grams = rows.V.shape[1], _grams_after(rows.grams, cross, block, X, AX)
         V = np.empty((2, p + k, X.shape[0]))
         V[:, :p], V[0, p:], V[1, p:] = rows.V, new[:, :k].T, new[:, k:].T
         grown, squares = rows._replace(V=V, AX=AX, grams=grams), np.diagonal(grams.UU)
@@ -252,7 +252,7 @@ class RowModel:
     def _with_ritz(self, rows: Rows, at: Gradient) -> Rows:
         """With the Ritz vectors of A on X⊥ whose values are above all shifts."""
         assert rows.grams is not None
-        now = rows.grams.deflated((at.level + at.turn).dot(rows.D), rows.AX.T.dot(rows.AX))
+        now = rows.grams.deflated((at.level + at.rotation).dot(rows.D), rows.AX.T.dot(rows.AX))
         T, theta = _ritz(now.UU, now.UZ)
         keep = theta > Columns.of(rows.D, at.level).c[-1]
         return rows._replace(now=now, T=np.ascontiguousarray(T[:, keep]), theta=theta[keep])
@@ -277,15 +277,15 @@ class RowModel:
         """−H∇f, a tangent."""
         columns = Columns.of(rows.D, at.level)
         W = columns.W
-        q = add_product(at.G.dot(W), -1.0, X, at.turn.dot(W))
+        q = add_product(at.G.dot(W), -1.0, X, at.rotation.dot(W))
         a, gamma, image = _normal_part(rows, q, columns)
         N = _flat(rows.V).T.dot(a.dot(W.T))
         N = add_product(N, 1.0, q, gamma[:, None] * W.T)
         N = add_product(N, 1.0, rows.AX, image.dot(W.T))
-        turn = -X.T.dot(N)
+        rotation = -X.T.dot(N)
         if not horizontal:
-            turn += _rotation(rows.D, at, columns)
-        N = add_product(N, 1.0, X, turn)
+            rotation += _rotation(rows.D, at, columns)
+        N = add_product(N, 1.0, X, rotation)
         return np.negative(N, out=N)
 
 
@@ -326,12 +326,12 @@ def _sigma(now: Normal, columns: Columns, theta: NumpyArray) -> float:
 def _rotation(D: NumpyArray, at: Gradient, columns: Columns) -> NumpyArray:
     """Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᵀG)_ij in the eigenbasis of M."""
     values, vectors = columns.values, columns.vectors
-    turn = vectors.T.dot(at.turn).dot(vectors)
-    L = np.diagonal(vectors.T.dot((at.level + at.turn).dot(D)).dot(vectors))
+    rotation = vectors.T.dot(at.rotation).dot(vectors)
+    L = np.diagonal(vectors.T.dot((at.level + at.rotation).dot(D)).dot(vectors))
     mu = 1.0 / values
     h = np.abs(0.5 * (L[:, None] - L) * (mu[:, None] - mu))
     h = np.maximum(h, SOFTEST * h.max())
-    return np.asarray(vectors.dot(turn / h).dot(vectors.T))
+    return np.asarray(vectors.dot(rotation / h).dot(vectors.T))
 
 
 def _ritz(UU: NumpyArray, UZ: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
@@ -371,7 +371,7 @@ def _new_block(X0: Array, AX0: Array, X: Array, AX: Array) -> StepBlock | None:
     return StepBlock(SZ, B, size)
 
 
-def _carried(
+def _grams_after(
     old: SubspaceGrams, cross: NumpyArray, block: StepBlock, X: Array, AX: Array
 ) -> SubspaceGrams:
     """The Gram matrices at X⁺, with the new block; X⁺ (I − B) = X + S° size."""
