@@ -21,7 +21,7 @@ from stiefel.types import Gradient, Status
 
 from .composite import Composite, Point
 from .proximal_gradient import ProximalGradient, proximal_descent
-from .proximal_lbfgs import start
+from .quasi_newton import start
 from .subproblem import proximal_step
 
 Array = Any

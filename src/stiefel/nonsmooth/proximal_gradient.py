@@ -21,7 +21,7 @@ from stiefel.solvers.noise import Watch
 from stiefel.types import Gradient, Status
 
 from .composite import Composite, Point, Value
-from .proximal_lbfgs import start
+from .quasi_newton import start
 from .subproblem import proximal_step
 
 Array = Any
