@@ -474,7 +474,7 @@ MUTANTS = (
     ),
     Mutant(
         WOLFE,
-        "t = _cubic(low, high) if readable else _secant(low, high)",
+        "t = _cubic(low, high) if readable else _secant_step(low, high)",
         "t = 0.5 * (low.t + high.t)",
         "bisection for interpolation",
         BUDGETS,

@@ -1,4 +1,4 @@
-"""The operator of a quadratic f, learned while running: when it is used, and when it must not be."""
+"""The operator of a quadratic f, learned while running: when to use it and when not."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_elsewhere_no_bit_changes():
 
 
 def test_a_function_that_only_looked_quadratic():
-    """Beneath f = −4.85 a steep wall: leaps into it are refused, and the answer is the plain one."""
+    """A steep wall beneath f = −4.85: leaps into it are refused, the answer is the plain one."""
     quadratic = affine()
 
     def fun(X):

@@ -17,7 +17,7 @@ from typing import Any
 from stiefel.backends.arrays import describe
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
-from stiefel.function.differences import RULES
+from stiefel.function.differences import DIFFERENCE_RULES
 from stiefel.function.on_ranks import RankObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry.checks import check_array
@@ -39,7 +39,7 @@ from .geometry import Euclidean, Product, Stiefel
 from .habits import method_name
 from .solvers import METHODS
 
-Leaves = dict[str, tuple[Any, Any, bool]]  # name ↦ (array, manifold, rows on the ranks)
+NamedLeaves = dict[str, tuple[Any, Any, bool]]  # name ↦ (array, manifold, rows on the ranks)
 
 DEFAULT_RTOL = 1e-6
 SINGLE_PRECISION_RTOL = 1e-4
@@ -50,7 +50,7 @@ def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
     return bind(tree, leaves_of(tree, x0, manifold), ALONE)
 
 
-def leaves_of(tree: Tree, x0: Any, manifold: Any) -> Leaves:
+def leaves_of(tree: Tree, x0: Any, manifold: Any) -> NamedLeaves:
     """The arrays of x0 with their manifolds, as far as one rank can tell."""
     manifold = Stiefel() if manifold is None else manifold
     leaves = tree.flatten(x0)
@@ -88,7 +88,7 @@ def _completed(x0: Any, manifold: Any) -> Any:
     return manifold
 
 
-def bind(tree: Tree, leaves: Leaves, ranks: Alone | Ranks) -> tuple[Any, Any]:
+def bind(tree: Tree, leaves: NamedLeaves, ranks: Alone | Ranks) -> tuple[Any, Any]:
     """The geometry of all leaves, bound to their array library, and the point itself."""
     bound = []
     for name, (leaf, factor, distributed) in leaves.items():
@@ -113,12 +113,12 @@ def objective_of(
     hessp: Any,
     ranks: Alone | Ranks,
     value: str,
-    leaves: Leaves,
+    leaves: NamedLeaves,
 ) -> CountedObjective:
     """The user's function, counted; on several ranks its values are shares or totals."""
     if not isinstance(ranks, Ranks):
         return CountedObjective(fun, jac, tree, X, limit, hessp)
-    if jac in RULES:
+    if jac in DIFFERENCE_RULES:
         raise TypeError(
             f"jac={jac!r} does not go with comm=: entries of X are moved on one rank at a time; "
             "pass the gradient"

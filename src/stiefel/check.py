@@ -20,8 +20,8 @@ from .arguments import place
 from .geometry import Grassmann, Stiefel
 
 DIRECTIONS = 3
-FEW = 1000  # entries, each of which is looked at when a gradient is wrong
-LEAST_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient
+FEW_ENTRIES = 1000  # entries, each of which is looked at when a gradient is wrong
+LEAST_TAYLOR_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def check_gradient(
     error = _largest_gap(measured, claimed) / scale
     slope = min(t.slope(c) for t, c in zip(tests, claimed, strict=True))
     allowed = max(10.0 * noise / scale, math.sqrt(geometry.eps(point)))
-    correct = error <= allowed and (slope >= LEAST_SLOPE or error <= 0.1 * allowed)
+    correct = error <= allowed and (slope >= LEAST_TAYLOR_SLOPE or error <= 0.1 * allowed)
     if correct:
         return GradientCheck(True, slope, error, "")
     sentence = _explain(tests, measured, gradient, scale, allowed)
@@ -205,7 +205,7 @@ def _worst(
 ) -> str:
     """Where the gradient, seen along the manifold, is furthest from differences of values."""
     leaves = point if isinstance(point, tuple) else (point,)
-    if sum(math.prod(leaf.shape) for leaf in leaves) > FEW:
+    if sum(math.prod(leaf.shape) for leaf in leaves) > FEW_ENTRIES:
         return ""
     # Values are asked for in the solvers' form, in which a leaf is the point and a tree a tuple.
     flat = Tree(point)

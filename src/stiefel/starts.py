@@ -27,13 +27,13 @@ from stiefel.geometry import Euclidean, Grassmann, Sphere, Stiefel
 from stiefel.geometry.checks import gaussian
 from stiefel.geometry.rotations import determinant_signs
 from stiefel.runs.result import Result
+from stiefel.solvers.curvature import LOOKS
 from stiefel.types import Array
 
 from .arguments import leaves_of, place
 
 SAME_VALUE = 1e-6  # relative to the values and to how far they fell from their starts
 SAME_POINT = 1e-2  # ‖XQ − Y‖/√k: points of different minima are further apart
-LOOKS = 2  # random points at which a symmetry is tested
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from stiefel.types import Point
 
 from .agreement import agree, check_value, guarded, join, shared_callback
 from .arguments import (
-    Leaves,
+    NamedLeaves,
     bind,
     leaves_of,
     objective_of,
@@ -103,7 +103,7 @@ class Task:
     def _read(self) -> None:
         self.tree: Tree
         self.solver: Solver
-        self.leaves: Leaves
+        self.leaves: NamedLeaves
         with self.ranks.together():
             translate(self)
             if self.unknown:
@@ -119,7 +119,7 @@ class Task:
     def _solver(self) -> Solver:
         if self.nonsmooth is None:
             return solver_of(self.method, self.options)
-        proximal.refuse(self.precond, self.comm)
+        proximal.refuse_unsupported(self.precond, self.comm)
         has_hessian = self.hessp is not None or hasattr(self.fun, "hessp")
         return proximal.choose(self.method, self.options, has_hessian)
 

@@ -11,10 +11,14 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from stiefel.types import Array, Leaves
+
 from .kernels import PerProblem
 from .leaves import Free, Leaf, Matrices
 from .libraries import kernels_of
 from .shared import (
+    DEFAULT_RTOL,
+    SINGLE_PRECISION_RTOL,
     Euclidean,
     Grassmann,
     Sphere,
@@ -24,12 +28,7 @@ from .shared import (
     kernels_for,
     library,
 )
-from .state import Leaves, Limits
-
-Array = Any
-
-DEFAULT_RTOL = 1e-6
-SINGLE_PRECISION_RTOL = 1e-4
+from .state import Limits
 
 
 @dataclass(frozen=True)

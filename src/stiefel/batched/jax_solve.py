@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
+from stiefel.types import Array, Leaves
+
 from .border import Border, border_of, limits_of
 from .jax_implicit import attach
 from .shared import METHODS, Status, Tree, check_place, describe
 from .solver import ManyLBFGS
-from .state import CODES, Leaves, Limits, State
-
-Array = Any
+from .state import CODES, Limits, State
 
 
 class Solution(NamedTuple):
@@ -185,7 +185,7 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
             inner = zip(G, border.inner, strict=True)
             return f, tuple(g.reshape(g.shape[0], *s) for g, s in inner)
 
-        return run(border, limits, shown, x)
+        return run_loop(border, limits, shown, x)
 
     @solve.def_vmap
     def larger(size: int, batched: Any, x: Leaves, constants: tuple[Array, ...]) -> Any:
@@ -212,7 +212,7 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
     return solve
 
 
-def run(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
+def run_loop(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
     """The loop; arrays have the axis of problems."""
     auto = METHODS["auto"]
     solver = ManyLBFGS(
@@ -238,4 +238,4 @@ def run(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
     )
 
 
-__all__ = ["Solution", "minimize", "run"]
+__all__ = ["Solution", "minimize", "run_loop"]

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.types import Array, Leaves
+
 from .border import Border, border_of, limits_of, tolerance
 from .function import BatchFunction
 from .result import ManyProgress, ManyResult, collect
@@ -27,9 +29,7 @@ from .shared import (
     own_copy,
 )
 from .solver import ManyLBFGS
-from .state import CODES, Leaves, Limits, State
-
-Array = Any
+from .state import CODES, Limits, State
 
 KEEP = 0.5  # of the batch may have ended before it is packed
 LEAST = 256  # problems of a part
@@ -121,7 +121,7 @@ def minimize_many(
     line = ManyProgress(x[0].shape[0]) if progress else None
     limit = math.inf if maxtime is None else float(maxtime)
     with np.errstate(all="ignore"):
-        return Batch(border, function, line, limit).run(solver, x)
+        return RunningBatch(border, function, line, limit).run(solver, x)
 
 
 def _solver(
@@ -156,7 +156,7 @@ class Part(NamedTuple):
     index: Array
 
 
-class Batch:
+class RunningBatch:
     """A batch at work."""
 
     def __init__(
@@ -234,7 +234,7 @@ class Batch:
             if gone.shape[0]:
                 nothing: Any = ()  # of what the result does not need
                 brief = part.state._replace(
-                    memory=nothing, learned=(), search=nothing, G=(), turns=(), W=()
+                    memory=nothing, learned=(), search=nothing, G=(), rotations=(), W=()
                 )
                 self._ended.append((part.index[gone], k.take(brief, gone)))
                 self._function.dropped(part.index[gone], k.take(part.state.best.x, gone))

@@ -12,7 +12,7 @@ from stiefel.types import Array
 
 # Looser than rounding: a start written with eight digits is the user's business to accept.
 ORTHONORMAL_TOLERANCE = 1e-8
-UNSUPPORTED = {
+UNSUPPORTED_DTYPES = {
     "float16",
     "bfloat16",
     "float96",
@@ -31,7 +31,7 @@ def check_array(X: Array, name: str, may_be_empty: bool = False) -> None:
         )
     if isinstance(X, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array; expected all entries: pass {name}.filled(...)")
-    if str(X.dtype).removeprefix("torch.") in UNSUPPORTED:
+    if str(X.dtype).removeprefix("torch.") in UNSUPPORTED_DTYPES:
         raise TypeError(
             f"{name} has dtype {X.dtype}; expected float32, float64, complex64 or complex128: "
             "small precisions cannot hold an orthonormal matrix, larger ones have no LAPACK"

@@ -55,10 +55,10 @@ class Grassmann(Stiefel):
         return _project(self.kernels_at(X), X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
-        G, square, turn, level = _gradient(self.kernels_at(X), X, E)
+        G, square, rotation, level = _gradient(self.kernels_at(X), X, E)
         if X.shape[-1] == 1:
             return Lowered(G, float(square))
-        return Lowered(G, float(square), turn, level)
+        return Lowered(G, float(square), rotation, level)
 
     def project_direction(self, X: Array, W: Array) -> Array:
         return _project_direction(self.kernels_at(X), X, W)

@@ -13,6 +13,7 @@ from stiefel.geometry import Euclidean, Sphere, Stiefel
 from stiefel.geometry.stiefel import _inner
 from stiefel.geometry.stiefel import _pair as _dot
 from stiefel.solvers.accelerated import AcceleratedGradient
+from stiefel.solvers.noise import ROUNDING
 from stiefel.types import Array
 
 from .jax_trees import Choice, leaves_with_paths, path_name
@@ -20,7 +21,6 @@ from .jax_trees import Choice, leaves_with_paths, path_name
 _finfo: Any = jnp.finfo
 
 MOST_TRIALS = 40
-ROUNDING = 10.0  # ulps of f
 
 
 Transformation: TypeAlias = optax.GradientTransformationExtraArgs

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .composite import Composite, Point, Value
-from .space import Space
+from stiefel.types import Array
 
-Array = Any
+from .composite import Composite, ProximalPoint, Value
+from .space import Space
 
 ASYMMETRY = 1e-6  # of K: more, and f is not of this kind
 NEW = 1e-3  # of a column that lies outside the span: less would show rounding more than A
@@ -98,7 +98,7 @@ def _ratio(part: Array, whole: Array) -> float:
 class Surrogate(Composite):
     """f̂ + h around a point: costs no evaluation of f."""
 
-    centre: Point = None  # type: ignore[assignment]
+    centre: ProximalPoint = None  # type: ignore[assignment]
     model: Model = None  # type: ignore[assignment]
 
     def evaluate(self, x: Array) -> Value:
@@ -114,7 +114,7 @@ class Surrogate(Composite):
         return self.model.times(v.reshape(self.space.matrix).T).T.ravel()
 
 
-def surrogate(problem: Composite, at: Point, operator: Operator) -> Surrogate:
+def surrogate(problem: Composite, at: ProximalPoint, operator: Operator) -> Surrogate:
     """f̂ + h around ``at``, with products by its Hessian."""
     given = {f.name: getattr(problem, f.name) for f in fields(problem)} | {"_newest": []}
     found = Surrogate(**given, centre=at, model=operator.model())

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer, check_open_interval
-from stiefel.types import Gradient, Status
+from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite
 from .learned_operator import Operator, surrogate
@@ -26,8 +26,6 @@ from .proximal_newton import ProximalNewton
 from .proximal_newton import State as NewtonState
 from .quasi_newton import QuasiNewton
 from .quasi_newton import State as Inner
-
-Array = Any
 
 TRUSTED = 0.01  # the error of what the operator foretells, at which f̂ is minimised
 LONGEST = 100  # steps on f̂ in one leap

@@ -18,28 +18,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer, check_open_interval
-from stiefel.types import Gradient, Status
+from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, Point, Value
-from .subproblem import COARSEST, FINEST, Memory, Step, proximal_step
-
-Array = Any
+from .composite import Composite, ProximalPoint, Value
+from .subproblem import COARSEST, FINEST, LowRankModel, ProximalStep, proximal_step
 
 MOST_REJECTIONS = 40
-BLIND_REJECTIONS = 5
+REJECTIONS_IN_NOISE = 5
 GOOD = 0.5  # of the predicted decrease: the model may be trusted more
 
 
 class State(NamedTuple):
     x: Array
     at: Gradient
-    point: Point
+    point: ProximalPoint
     S: Array  # steps, the newest last
     Y: Array  # raw differences of gradients
     sigma: float  # σ before there is a pair
@@ -77,7 +75,7 @@ class QuasiNewton:
         check_open_interval(self, "caution", 0.0, 1.0)
 
     def init(self, problem: Composite, x: Array) -> State:
-        at, sigma, s, y = start(problem, x)
+        at, sigma, s, y = first_point(problem, x)
         X, gradient = problem.book(at)
         S = np.zeros((0, len(at.x)))
         state = State(X, gradient, at, S, S, sigma, sigma, gamma=1.0 / sigma)
@@ -98,8 +96,8 @@ class QuasiNewton:
         return self._rejected(s, x, value, step, t, blind)
 
     def _solved(
-        self, problem: Composite, at: Point, t: float, memory: Memory | None
-    ) -> tuple[Step, float]:
+        self, problem: Composite, at: ProximalPoint, t: float, memory: LowRankModel | None
+    ) -> tuple[ProximalStep, float]:
         """The step and the decrease it predicts, which its residual must not hide."""
         h, coarsest = problem.h, COARSEST
         size = math.sqrt(float(at.L @ at.L))
@@ -135,11 +133,11 @@ class QuasiNewton:
         return new._replace(restarted=False, watch=Watch(blind=blind))
 
     def _rejected(
-        self, s: State, x: Array, value: Value, step: Step, t: float, blind: bool
+        self, s: State, x: Array, value: Value, step: ProximalStep, t: float, blind: bool
     ) -> State:
         rejections = s.rejections + 1
         failure = None
-        if rejections >= MOST_REJECTIONS or (blind and rejections >= BLIND_REJECTIONS):
+        if rejections >= MOST_REJECTIONS or (blind and rejections >= REJECTIONS_IN_NOISE):
             failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
         new = s._replace(factor=2.0 * s.factor, gamma=t, rejections=rejections, failure=failure)
         if value.finite and not blind:
@@ -157,24 +155,29 @@ class QuasiNewton:
         slope = math.sqrt(float(change @ change) / float(step @ step))
         return s._replace(S=S, Y=Y, k=len(S), steepest=max(s.steepest, slope))
 
-    def _model(self, problem: Composite, s: State) -> tuple[float, Memory | None]:
+    def _model(self, problem: Composite, s: State) -> tuple[float, LowRankModel | None]:
         """σ and the memory, with the curvature of today's Lagrangian."""
         return model_of(s.S, s.Y - problem.space.normal(s.S, s.point.L), s.sigma, self.caution)
 
 
-def start(
+def first_point(
     problem: Composite, X: Array, t: float | None = None
-) -> tuple[Point, float, Array, Array]:
+) -> tuple[ProximalPoint, float, Array, Array]:
     """The first point, the first σ, and the pair that measured it; two evaluations, one with t."""
     x, value = problem.space.flat(X), problem.evaluate_at(X)
     zero = np.zeros(problem.space.duals.size)
     if not value.finite:
-        return Point(x, value.f, value.h, value.g, 1.0, x, zero, math.nan), 1.0, 0 * x, 0 * x
+        return (
+            ProximalPoint(x, value.f, value.h, value.g, 1.0, x, zero, math.nan),
+            1.0,
+            0 * x,
+            0 * x,
+        )
     sigma, s, y = problem.curvature(x, value) if t is None else (1.0 / t, 0 * x, 0 * x)
     return problem.measure(x, value, 1.0 / sigma, zero), sigma, s, y
 
 
-def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, Memory | None]:
+def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, LowRankModel | None]:
     """σ and the compact BFGS matrix of pairs, oldest first; those without curvature left out."""
     if not len(S):
         return sigma, None
@@ -197,4 +200,4 @@ def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, M
     K_inverse = np.empty((2 * m, 2 * m))
     K_inverse[:m, :m], K_inverse[:m, m:] = -SS, -L
     K_inverse[m:, :m], K_inverse[m:, m:] = -L.T, np.diag(np.diagonal(SY))
-    return sigma, Memory(U, K_inverse)
+    return sigma, LowRankModel(U, K_inverse)

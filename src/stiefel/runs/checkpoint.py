@@ -34,7 +34,7 @@ from .saved_types import Flat, freeze, is_record, thaw
 
 AGREEMENT = 1e-6  # of f and ∇f at x0: another machine rounds differently, another problem differs
 ROUNDINGS = 1e3  # units of rounding that are allowed in any precision
-NUMBERS = ("nfev", "njev", "scale", "seconds")
+SAVED_COUNTS = ("nfev", "njev", "scale", "seconds")
 
 
 class CheckpointError(archive.ArchiveError):
@@ -103,7 +103,7 @@ class Checkpoint:
         flat = freeze(saved.state, "state") | {"history": saved.history.as_array()}
         for name, value in saved.counters.items():
             flat |= freeze(value, f"counters.{name}")
-        flat |= {name: getattr(saved, name) for name in NUMBERS}
+        flat |= {name: getattr(saved, name) for name in SAVED_COUNTS}
         arrays = {n: v for n, v in flat.items() if is_array(v) or isinstance(v, np.generic)}
         owners = {name: _owner(value) for name, value in arrays.items()}
         values = {n: v for n, v in flat.items() if n not in arrays}
@@ -268,26 +268,26 @@ def fingerprint(
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     return {
         "method": type(solver).__name__,
-        "method parameters": describe(solver),
+        "method parameters": identity_text(solver),
         "array library": library(leaves[0]),
         "shape or dtype of x0": shapes,
         "x0": digest.hexdigest(),
-        "manifold": describe(geometry),
+        "manifold": identity_text(geometry),
         "precond": "none" if precond is None else "given",
         "hessp": "none" if hessp is None else "given",
         "fnoise": repr(fnoise),
-        "nonsmooth": describe(nonsmooth),
+        "nonsmooth": identity_text(nonsmooth),
     }
 
 
-def describe(value: Any) -> str:
+def identity_text(value: Any) -> str:
     """A text that is the same in every process: no addresses, arrays by their hash."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (f.name for f in fields(value) if f.compare)
-        parts = (f"{name}={describe(getattr(value, name))}" for name in names)
+        parts = (f"{name}={identity_text(getattr(value, name))}" for name in names)
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple):
-        return f"({', '.join(map(describe, value))})"
+        return f"({', '.join(map(identity_text, value))})"
     if scipy.sparse.issparse(value):
         coo = value.tocoo()
         return f"sparse {value.shape} {_hash(coo.row)} {_hash(coo.col)} {_hash(coo.data)}"

@@ -17,7 +17,7 @@ from stiefel.types import Array
 MOST = 5  # iterations per dimension: rounding delays an end that exact arithmetic has at one
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     W: Array
     decrease: float  # −m(W) > 0
     squared_length: float
@@ -33,7 +33,7 @@ def truncated_cg(
     tolerance: float,
     precondition: Callable[[Array], Array] | None = None,
     accuracy: float = 0.0,
-) -> Step:
+) -> ModelStep:
     """The step; one Hessian product and O(nk²) an iteration.
 
     Products are exact to ``accuracy``, relative to the largest curvature: a negative curvature
@@ -59,7 +59,7 @@ def truncated_cg(
         if not curvature > 0 or not beyond < radius * radius:
             tau = _to_boundary(ww, wd, dd, radius)
             decrease += tau * rz - 0.5 * tau * tau * curvature
-            return Step(geometry.combine(1.0, W, tau, D), decrease, radius * radius, True)
+            return ModelStep(geometry.combine(1.0, W, tau, D), decrease, radius * radius, True)
         W = geometry.combine(1.0, W, alpha, D)
         R = geometry.combine(1.0, R, alpha, HD)
         decrease += 0.5 * alpha * rz
@@ -72,7 +72,7 @@ def truncated_cg(
         D = geometry.combine(-1.0, Z, beta, D)
         wd = beta * (wd + alpha * dd)
         dd = rz + beta * beta * dd
-    return Step(W, decrease, ww, False)
+    return ModelStep(W, decrease, ww, False)
 
 
 def _to_boundary(ww: float, wd: float, dd: float, radius: float) -> float:

@@ -21,14 +21,14 @@ from .torch_marks import (
     mark_of,
     orthonormal,
     parameters_of,
+    put_on_manifold,
     set_mark,
-    start,
 )
 
 Tensor = Any
 KEYS = {"params", "param_names", "manifold"}
 # What a state holds beside points and values: numbers that survive in a state_dict.
-NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
+STATE_NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
 
 
 def mark_orthonormal(parameter: Tensor, manifold: Any = None) -> Tensor:
@@ -141,14 +141,14 @@ class Accelerated(torch.optim.Optimizer):
             X, f_X = now, at.f
         else:
             f_X = saved["f_X"] if self.fixed else problem.objective.value(X)
-        numbers = {name: saved[name] for name in NUMBERS} | {"f_X": f_X}
+        numbers = {name: saved[name] for name in STATE_NUMBERS} | {"f_X": f_X}
         return State(x=now, at=at, aim=aim, X=X, at_X=at_X, watch=Watch(*saved["watch"]), **numbers)
 
     def _keep(self, s: State) -> None:
         self._current = s
         for p, X in zip(self._parameters, s.X, strict=True):
             self.state[p]["accepted"] = X
-        numbers = {n: getattr(s, n) for n in NUMBERS} | {"watch": tuple(s.watch)}
+        numbers = {n: getattr(s, n) for n in STATE_NUMBERS} | {"watch": tuple(s.watch)}
         self.state[self._parameters[0]].update(numbers)
 
 
@@ -166,7 +166,7 @@ class _ClosureObjective:
         self.scale = 1.0
         self._closure, self._parameters, self._buffers = closure, parameters, buffers
         self._process_group = process_group
-        self._held: tuple[Any, float, Any] | None = None
+        self._last_evaluation: tuple[Any, float, Any] | None = None
 
     def place(self, X: tuple[Tensor, ...]) -> None:
         """Set the parameters to X."""
@@ -186,7 +186,7 @@ class _ClosureObjective:
             self._average(tensor)
         self.nfev, self.njev = self.nfev + 1, self.njev + 1
         f = float(loss)
-        self._held = X, f, gradients
+        self._last_evaluation = X, f, gradients
         return f
 
     def _average(self, tensor: Tensor) -> None:
@@ -197,10 +197,10 @@ class _ClosureObjective:
     def value_and_gradient(
         self, X: tuple[Tensor, ...], value: float | None = None
     ) -> tuple[float, tuple[Tensor, ...], None]:
-        if self._held is None or self._held[0] is not X:
+        if self._last_evaluation is None or self._last_evaluation[0] is not X:
             self.value(X)
-        assert self._held is not None
-        _, f, G = self._held
+        assert self._last_evaluation is not None
+        _, f, G = self._last_evaluation
         return f, G, None
 
     def projected(
@@ -237,7 +237,7 @@ def _settle(p: Tensor, label: str) -> None:
     if mark is not None and mark.manifold is None:
         check_on_manifold(p, mark, label)
         if defect(p, mark) > 32 * torch.finfo(p.dtype).eps:
-            start(p, mark, "nearest")
+            put_on_manifold(p, mark, "nearest")
 
 
 def _is_wide(p: Tensor) -> bool:

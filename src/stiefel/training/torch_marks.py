@@ -198,7 +198,7 @@ def orthonormal(
     if min(mark.blocks) < 1:
         raise ValueError(f"blocks={blocks!r} is not a positive number of blocks")
     mark.check(tuple(parameter.shape))
-    start(parameter, mark, init, generator)
+    put_on_manifold(parameter, mark, init, generator)
     _remember(target, name, parameter, mark)
     return parameter
 
@@ -248,7 +248,9 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @torch.no_grad()
-def start(parameter: Any, mark: Mark, init: str, generator: torch.Generator | None = None) -> None:
+def put_on_manifold(
+    parameter: Any, mark: Mark, init: str, generator: torch.Generator | None = None
+) -> None:
     """Put a parameter on its manifold; the only place where a singular value decomposition is."""
     shape = tuple(parameter.shape)
     W = parameter.detach().to(working_dtype(parameter.dtype)).unsqueeze(0)
