@@ -7,7 +7,7 @@ import pytest
 
 import stiefel
 from stiefel import L1
-from stiefel.nonsmooth.learned_operator import Operator
+from stiefel.nonsmooth.learned_operator import LearnedOperator
 from stiefel.nonsmooth.space import space_of
 
 N, K, RANK = 80, 3, 11
@@ -47,7 +47,7 @@ def observed(fun, steps, seed=0):
     rng = np.random.default_rng(seed)
     X = stiefel.random_point(N, K, seed=seed)
     space = space_of(stiefel.Stiefel(), X)
-    operator = Operator.unknown(space)
+    operator = LearnedOperator.unknown(space)
     for _ in range(steps):
         S = rng.standard_normal((N, K))
         change = fun(X + S)[1] - fun(X)[1]
@@ -75,7 +75,7 @@ def test_rounding_is_not_learned():
     S = rng.standard_normal((N, K))
     S[:, 1] = S[:, 0] + 1e-9 * S[:, 1]
     change = -2 * B.T @ (B @ S) + 1e-12 * rng.standard_normal((N, K))
-    operator = Operator.unknown(space).after(S.ravel(), change.ravel(), space)
+    operator = LearnedOperator.unknown(space).after(S.ravel(), change.ravel(), space)
     assert operator.possible
     assert len(operator.Q) == K - 1
 

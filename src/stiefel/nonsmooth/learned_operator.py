@@ -26,10 +26,10 @@ from .space import Space
 ASYMMETRY = 1e-6  # of K: more, and f is not of this kind
 NEW = 1e-3  # of a column that lies outside the span: less would show rounding more than A
 KNOWN = 1e-6  # an error at which there is nothing more to learn
-MOST = 20  # blocks of k columns: then A has no small rank, and is left alone
+MOST_BLOCKS = 20  # blocks of k columns: then A has no small rank, and is left alone
 
 
-class Operator(NamedTuple):
+class LearnedOperator(NamedTuple):
     """What is known of A."""
 
     Q: Array  # (p, n), orthonormal rows
@@ -38,15 +38,15 @@ class Operator(NamedTuple):
     possible: bool = True
 
     @classmethod
-    def unknown(cls, space: Space) -> Operator:
+    def unknown(cls, space: Space) -> LearnedOperator:
         n = space.matrix[0] if space.matrix else 0
         empty = np.zeros((0, n))
         return cls(empty, empty, possible=space.matrix is not None)
 
-    def model(self) -> Model:
-        return Model(self.Q, self.P)
+    def model(self) -> NystromModel:
+        return NystromModel(self.Q, self.P)
 
-    def after(self, step: Array, change: Array, space: Space) -> Operator:
+    def after(self, step: Array, change: Array, space: Space) -> LearnedOperator:
         """What is known after a step of f with its change of gradient, as flat vectors."""
         if not self.possible or space.matrix is None:
             return self
@@ -57,12 +57,12 @@ class Operator(NamedTuple):
         Q, P = _extended(self.Q, self.P, S, Y)
         K = Q @ P.T
         symmetric = _ratio(K - K.T, K) <= ASYMMETRY
-        if not symmetric or len(Q) > MOST * space.matrix[1]:
-            return Operator.unknown(space)._replace(possible=False)
-        return Operator(Q, P, error)
+        if not symmetric or len(Q) > MOST_BLOCKS * space.matrix[1]:
+            return LearnedOperator.unknown(space)._replace(possible=False)
+        return LearnedOperator(Q, P, error)
 
 
-class Model:
+class NystromModel:
     """S ↦ ÂS for rows S."""
 
     def __init__(self, Q: Array, P: Array) -> None:
@@ -99,7 +99,7 @@ class Surrogate(Composite):
     """f̂ + h around a point: costs no evaluation of f."""
 
     centre: ProximalPoint = None  # type: ignore[assignment]
-    model: Model = None  # type: ignore[assignment]
+    model: NystromModel = None  # type: ignore[assignment]
 
     def evaluate(self, x: Array) -> Value:
         at, v = self.centre, x - self.centre.x
@@ -114,7 +114,7 @@ class Surrogate(Composite):
         return self.model.times(v.reshape(self.space.matrix).T).T.ravel()
 
 
-def surrogate(problem: Composite, at: ProximalPoint, operator: Operator) -> Surrogate:
+def surrogate(problem: Composite, at: ProximalPoint, operator: LearnedOperator) -> Surrogate:
     """f̂ + h around ``at``, with products by its Hessian."""
     given = {f.name: getattr(problem, f.name) for f in fields(problem)} | {"_newest": []}
     found = Surrogate(**given, centre=at, model=operator.model())

@@ -21,7 +21,7 @@ from stiefel.solvers.parameters import check_integer, check_open_interval
 from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite
-from .learned_operator import Operator, surrogate
+from .learned_operator import LearnedOperator, surrogate
 from .proximal_newton import ProximalNewton
 from .proximal_newton import State as NewtonState
 from .quasi_newton import QuasiNewton
@@ -35,7 +35,7 @@ class State(NamedTuple):
     x: Array
     at: Gradient
     inner: Inner  # of the quasi-Newton steps, at the same point
-    operator: Operator
+    operator: LearnedOperator
     gamma: float = 0.0
     k: int = 0  # pairs held
     restarted: bool = False
@@ -89,7 +89,7 @@ class ProximalLBFGS:
 
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
-        operator = Operator.unknown(problem.space)
+        operator = LearnedOperator.unknown(problem.space)
         if not self.learn:
             operator = operator._replace(possible=False)
         return _wrapped(inner, _observed(operator, inner, problem))
@@ -135,7 +135,7 @@ class ProximalLBFGS:
         return state.inner
 
 
-def _observed(operator: Operator, inner: Inner, problem: Composite) -> Operator:
+def _observed(operator: LearnedOperator, inner: Inner, problem: Composite) -> LearnedOperator:
     if not len(inner.S):
         return operator
     return operator.after(inner.S[-1], inner.Y[-1], problem.space)
@@ -147,7 +147,7 @@ def _forgotten(s: State) -> State:
     return _wrapped(s.inner._replace(restarted=True), nothing)
 
 
-def _wrapped(inner: Inner, operator: Operator) -> State:
+def _wrapped(inner: Inner, operator: LearnedOperator) -> State:
     return State(
         inner.x,
         inner.at,
