@@ -32,7 +32,7 @@ from .solver import ManyLBFGS
 from .state import CODES, Limits, State
 
 KEEP = 0.5  # of the batch may have ended before it is packed
-LEAST = 256  # problems of a part
+LEAST_PROBLEMS = 256  # problems of a part
 
 
 def minimize_many(
@@ -187,7 +187,7 @@ class RunningBatch:
         k, size = self._border.k, x[0].shape[0]
         entries = sum(math.prod(leaf.shape[1:]) for leaf in x)
         self._whole, self._size = solver, size
-        self._rows = max(LEAST, k.fast_memory // entries)
+        self._rows = max(LEAST_PROBLEMS, k.fast_memory // entries)
         index = k.xp.arange(size, device=k.device(x[0]))
         own = tuple(map(k.own, x))
         return self._parts(solver.init(own), index)
