@@ -1,7 +1,8 @@
 """Other people's methods on the problems of `evaluation_problems`, and the meter that counts.
 
 A Cayley–Barzilai–Borwein loop (Wen and Yin), SciPy's L-BFGS-B through a polar map, pymanopt's
-conjugate gradients and trust regions, cdopt, PyTorch's L-BFGS through Cayley parametrisations.  Each takes the problems for which its library has a manifold.
+conjugate gradients and trust regions, cdopt, PyTorch's L-BFGS through Cayley parametrisations.
+Each takes the problems for which its library has a manifold.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Leaves:
     def __init__(self, task: Task, x0: Any) -> None:
         self._tree = Tree(x0)
         manifold = task.manifold
-        kinds = [manifold] if not isinstance(x0, dict | tuple | list) else self._tree.flatten(manifold)
+        kinds = (
+            [manifold] if not isinstance(x0, dict | tuple | list) else self._tree.flatten(manifold)
+        )
         self.manifolds = [m.bind(x) for m, x in zip(kinds, self._tree.flatten(x0))]
 
     def of(self, x: Any) -> list[Any]:
@@ -81,11 +84,11 @@ class Leaves:
         return self.tree([np.array(leaf) for leaf in self.of(x)])
 
 
-# -- a Cayley–Barzilai–Borwein loop ---------------------------------------------------------------
+# -- a Cayley–Barzilai–Borwein loop --------------------------------------------------------------
 
 
 def cayley_bb(meter: Meter, x0: Any) -> None:
-    """Wen and Yin: alternating Barzilai–Borwein steps along Cayley curves, Zhang and Hager's search."""
+    """Wen and Yin: Barzilai–Borwein steps along Cayley curves, Zhang and Hager's search."""
     leaves = meter.leaves
     manifolds = leaves.manifolds
 
@@ -118,7 +121,7 @@ def _dots(manifolds: Any, A: list[Any], B: list[Any]) -> float:
     return sum(m.dot(a, b) for m, a, b in zip(manifolds, A, B))
 
 
-# -- SciPy through the nearest point ----------------------------------------------------------------
+# -- SciPy through the nearest point -------------------------------------------------------------
 
 
 class Polar:
@@ -198,7 +201,7 @@ def scipy_polar(meter: Meter, x0: Any) -> None:
         z = optimize.minimize(function, z, jac=True, method="L-BFGS-B", options=options).x
 
 
-# -- pymanopt ---------------------------------------------------------------------------------------
+# -- pymanopt ------------------------------------------------------------------------------------
 
 
 def _pymanopt_leaf(manifold: Any, x: Any) -> tuple[Any, Any]:
@@ -272,7 +275,7 @@ def _with_differences(problem: Any, on: Any) -> Any:
     return problem
 
 
-# -- cdopt and PyTorch ------------------------------------------------------------------------------
+# -- cdopt and PyTorch ---------------------------------------------------------------------------
 
 
 def cdopt_lbfgs(meter: Meter, x0: Any) -> None:

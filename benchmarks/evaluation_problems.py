@@ -52,7 +52,7 @@ def quadratic(A: Any, weights: Any = 1.0, linear: Any = 0.0) -> Any:
     return fun
 
 
-# -- the ARNT set ------------------------------------------------------------------------------
+# -- the ARNT set --------------------------------------------------------------------------------
 
 
 def kohn_sham(n: int, p: int, alpha: float, rtol: float) -> Task:
@@ -151,7 +151,7 @@ ARNT_SETUPS: dict[str, Callable[[float], Task]] = {
 }
 
 
-# -- one matrix --------------------------------------------------------------------------------
+# -- one matrix ----------------------------------------------------------------------------------
 
 
 def brockett_wide() -> Task:
@@ -374,7 +374,9 @@ def rotation_averaging() -> Task:
 
 def one_vector() -> Task:
     A = np.geomspace(1.0, 1000.0, 2000)
-    return Task(lambda x: (0.5 * float(x @ (A * x)), A * x), points(2000, manifold=Sphere()), Sphere())
+    return Task(
+        lambda x: (0.5 * float(x @ (A * x)), A * x), points(2000, manifold=Sphere()), Sphere()
+    )
 
 
 def quartic_vector() -> Task:
@@ -418,14 +420,16 @@ def small_problems(scaled: bool) -> Task:
     """Forty Brockett problems 12×3, conditions 1 to 1e3, as one sum with scales 1e-3 to 1e3."""
     rng, count = np.random.default_rng(48), 40
     conditions = np.geomspace(1.0, 1e3, count)
-    A = np.stack([symmetric(np.geomspace(1.0, 1.5 * c, 12), 49 + i) for i, c in enumerate(conditions)])
+    A = np.stack(
+        [symmetric(np.geomspace(1.0, 1.5 * c, 12), 49 + i) for i, c in enumerate(conditions)]
+    )
     size = np.max(np.abs(A), axis=(-2, -1))[:, None, None]
     scales = 10.0 ** rng.uniform(-3.0, 3.0, count)[:, None, None]
     A = A / size if scaled else A / size * scales
     return Task(quadratic(A, np.arange(1.0, 4.0)), points(count, 12, 3), rtol=1e-9)
 
 
-# -- trees -----------------------------------------------------------------------------------------
+# -- trees ---------------------------------------------------------------------------------------
 
 
 def tree(ratio: float) -> Task:
@@ -448,7 +452,7 @@ def tree(ratio: float) -> Task:
 
 
 def beamforming(zero: bool = True) -> Task:
-    """‖F − P B‖² with phases P and free B, from the best B for the first P: its gradient is zero."""
+    """‖F − P B‖² with phases P, from the best free B: its gradient is zero."""
     rng = np.random.default_rng(91)
     F = rng.standard_normal((64, 4)) + 1j * rng.standard_normal((64, 4))
     F /= np.linalg.norm(F)
@@ -469,9 +473,14 @@ def beamforming(zero: bool = True) -> Task:
 def tucker() -> Task:
     """Three orthonormal factors of a tensor: −½‖T ×₁ U ×₂ V ×₃ W‖²."""
     rng = np.random.default_rng(92)
-    T = np.einsum("abc,ia,jb,kc->ijk", rng.standard_normal((4, 3, 2)), *(
-        stiefel.random_point(n, k, seed=93 + i) for i, (n, k) in enumerate([(20, 4), (15, 3), (10, 2)])
-    )) + 0.05 * rng.standard_normal((20, 15, 10))
+    T = np.einsum(
+        "abc,ia,jb,kc->ijk",
+        rng.standard_normal((4, 3, 2)),
+        *(
+            stiefel.random_point(n, k, seed=93 + i)
+            for i, (n, k) in enumerate([(20, 4), (15, 3), (10, 2)])
+        ),
+    ) + 0.05 * rng.standard_normal((20, 15, 10))
 
     def fun(p: Any) -> tuple[float, Any]:
         U, V, W = p
@@ -494,7 +503,7 @@ def tucker() -> Task:
 
 
 def network() -> Task:
-    """64-128-128-10 on digits, tanh, two orthonormal weights beside free leaves; to a loss of 1e-3."""
+    """64-128-128-10 on digits, two orthonormal weights beside free leaves; loss 1e-3."""
     from sklearn.datasets import load_digits
 
     data = load_digits()

@@ -7,7 +7,7 @@
     python benchmarks/evaluations.py --save counts.json      counts are read and added to the file
 
 An evaluation is a value with its gradient; a product with the Hessian is made of two gradients and
-counts as one evaluation.  Every run ends when a gradient that was asked for is small enough, or f is
+counts as one evaluation.  Every run ends when a gradient that was asked for is small enough, or f
 where that was asked for, and is given up after --most evaluations.  The table has the sum over the
 starts, and beside it by what factor the best one is better; counts are deterministic, no time is
 measured.
@@ -50,12 +50,16 @@ FAILED = math.inf
 
 def ours(method: Any) -> Callable[[peers.Meter, Any], None]:
     def solve(meter: peers.Meter, x0: Any) -> None:
-        tolerances = {"gtol": 1e-300} if meter.task.value is not None else {"rtol": meter.task.rtol / 2}
+        tolerances = (
+            {"gtol": 1e-300} if meter.task.value is not None else {"rtol": meter.task.rtol / 2}
+        )
         limits = {"maxiter": 10**6, "maxfun": 10**6}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             manifold = meter.task.manifold
-            result = stiefel.minimize(meter, x0, method=method, manifold=manifold, **tolerances, **limits)
+            result = stiefel.minimize(
+                meter, x0, method=method, manifold=manifold, **tolerances, **limits
+            )
         meter.message = result.message
 
     return solve
@@ -76,7 +80,9 @@ def count(task: Task, solve: Callable[[peers.Meter, Any], None], start: int, mos
     return FAILED
 
 
-def table(names: dict[str, Any], methods: list[str], starts: list[int], most: int, saved: dict) -> dict:
+def table(
+    names: dict[str, Any], methods: list[str], starts: list[int], most: int, saved: dict
+) -> dict:
     """Counts by problem and method, a list over the starts; the file's where there are any."""
     solvers = {**{name: ours(method) for name, method in OURS.items()}, **peers.SOLVERS}
     counts: dict[str, dict[str, list[float]]] = {}
@@ -96,11 +102,15 @@ def table(names: dict[str, Any], methods: list[str], starts: list[int], most: in
 
 
 def show(name: str, row: dict[str, list[float]]) -> None:
-    best = min((sum(c) for m, c in row.items() if m in COMPETITORS and sum(c) > 0), default=math.nan)
+    best = min(
+        (sum(c) for m, c in row.items() if m in COMPETITORS and sum(c) > 0), default=math.nan
+    )
     cells = []
     for counts in row.values():
         total = sum(counts)
-        cell = "—" if math.isnan(total) else "∞" if math.isinf(total) else f"{total / len(counts):.0f}"
+        cell = (
+            "—" if math.isnan(total) else "∞" if math.isinf(total) else f"{total / len(counts):.0f}"
+        )
         cells.append(f"{cell:>9}")
     auto = row.get("auto")
     ratio = f"{sum(auto) / best:6.2f}" if auto else ""
@@ -114,14 +124,20 @@ def summary(counts: dict[str, dict[str, list[float]]]) -> None:
     runs = [dict(zip(n, run)) for n, row in zip(names, rows) for run in row]
     print(f"\n{'runs':36} {len(runs)}   within 1.03, 1.1, 1.3, 1.5 of the best, and failed")
     for method in sorted({m for run in runs for m in run}, key=COMPETITORS.index):
-        own = [run[method] / np.nanmin(list(run.values())) for run in runs if not math.isnan(run[method])]
+        own = [
+            run[method] / np.nanmin(list(run.values()))
+            for run in runs
+            if not math.isnan(run[method])
+        ]
         own = np.array(own)
         within = [f"{100 * np.sum(own <= f) / len(runs):4.0f} %" for f in (1.03, 1.1, 1.3, 1.5)]
         print(f"{method:36}", *within, f"{int(np.sum(np.isinf(own))):4}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--ours", action="store_true")
     parser.add_argument("--arnt", action="store_true")
     parser.add_argument("--only", nargs="*", default=[])

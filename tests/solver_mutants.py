@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "return _balanced(seen) if len(seen) > 1 else seen",
+        "return self._balanced(geometry, X, pair, seen)",
         "return seen",
         "leaves of a tree are not balanced",
         PIECES,
@@ -119,8 +119,8 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "scales.append(math.sqrt(step / change))",
-        "scales.append(step / change)",
+        "np.exp(0.5 * np.where(known",
+        "np.exp(np.where(known",
         "balance of leaves without its root",
         PIECES,
         "leaves_of_a_tree",
@@ -311,7 +311,7 @@ MUTANTS = (
     ),
     Mutant(
         LBFGS,
-        "gamma = sy / square if",
+        "gamma = _smoothed(gamma, sy / square) if",
         "gamma = 3.0 * sy / square if",
         "H₀ three times too large",
         BUDGETS,

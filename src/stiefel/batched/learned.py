@@ -181,14 +181,19 @@ class Observer(NamedTuple):
             w = xp.where(told, xp.minimum(len(ss) * share, one), 0.0 * one)
             log = xp.log(xp.where(told, y / xp.where(told, s, one) / unit, one))
             fade = xp.where(look, r.memory * one, one)
-            known = {"evidence": fade * old.evidence + w, "stiffness": fade * old.stiffness + w * log}
+            known = {
+                "evidence": fade * old.evidence + w,
+                "stiffness": fade * old.stiffness + w * log,
+            }
             new.append(old._replace(**known, unit=xp.where(look, unit, old.unit)))
         return self._scaled(tuple(new))
 
     def _scaled(self, learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
         """1 for the softest leaf, and for one of which nothing is known."""
         xp = self.k.xp
-        logs = [n.stiffness / xp.where(n.evidence > 0, n.evidence, 1.0 + n.evidence) for n in learned]
+        logs = [
+            n.stiffness / xp.where(n.evidence > 0, n.evidence, 1.0 + n.evidence) for n in learned
+        ]
         least = logs[0] * 0.0 + xp.inf
         for leaf, log in zip(learned, logs, strict=True):
             least = xp.minimum(least, xp.where(leaf.evidence > 0, log, least))

@@ -34,7 +34,7 @@ from .shared import (
 
 
 class Metric(NamedTuple):
-    """φ(N + XA) = scale (N D + ω X(AD + DA)/2); D is None for the identity, ω = 0 if horizontal."""
+    """φ(N + XA) = scale (N D + ω X A); D is None for the identity, ω = 0 if horizontal."""
 
     D: Array | None
     omega: Array  # (B,)

@@ -15,7 +15,7 @@ has a given length, so that nothing depends on the scale of f.  Cost: 10mnk + 32
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ from .row_model import OFF, RowModel, Rows, StepEnds
 from .secant_search import SearchStep, SecantSearch
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
+LONGEST_BY_ROWS = 1.0  # a step by a model of A, which knows little beyond; `span` in the budgets
 
 
 class State(NamedTuple):
@@ -124,7 +125,8 @@ class LBFGS:
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     def step(self, problem: Problem, s: State) -> State:
-        taken = self._search(problem, s.at, s.aim, s.watch)
+        search = self._short_search if s.rows.on else self._search
+        taken = search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)
         return self._arrive(problem, s, taken)
@@ -132,6 +134,10 @@ class LBFGS:
     @cached_property
     def _search(self) -> SecantSearch:
         return SecantSearch(self.sufficient_decrease, self.curvature, self.longest)
+
+    @cached_property
+    def _short_search(self) -> SecantSearch:
+        return replace(self._search, longest=min(self.longest, LONGEST_BY_ROWS))
 
     def _arrive(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""

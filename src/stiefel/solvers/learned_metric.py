@@ -9,8 +9,10 @@ are accumulated.  D minimises Σ⟨y, φ(y)⟩ Σ⟨s, φ⁻¹(s)⟩, which give
 geometric mean; ω = (Σ‖T‖² Σ‖A‖² / Σ‖S‖² Σ‖B‖²)^{1/2} likewise, over the recent steps.  Both are
 invariant under scaling of f and under X → XQ.  From the third step on, ω is compared with the one
 in use at every step that is looked at, and D when Σ w has grown by a tenth; a new one is taken
-only when it differs materially.  With n = k there is no normal part, with k = 1 there is one
-column: the metric is then left alone.
+only when it differs materially.  The first steps are a fair sample of directions, later ones are
+what was left over: a D that the first ones did not show must differ much more.  Leaves of a tree
+and matrices of a stack have scales of their own, from the steps in which they moved.  With n = k
+there is no normal part, with k = 1 there is one column: D and ω are then left alone.
 """
 
 from __future__ import annotations
@@ -174,8 +176,10 @@ class LearnedMetric:
         N, W = self.memory * N + w, self.memory * W + w * logs
         scales, ends = _scales(N, W), np.cumsum(sizes)[:-1]
         parts = zip(learned, leaves, *(np.split(v, ends) for v in (N, W, scales)), strict=True)
-        return tuple(_with_scales(leaf, f, x, c)._replace(weights=n, stiffness=v, unit=unit)
-                     for leaf, (f, x), n, v, c in parts)
+        return tuple(
+            _with_scales(leaf, f, x, c)._replace(weights=n, stiffness=v, unit=unit)
+            for leaf, (f, x), n, v, c in parts
+        )
 
 
 def still_invariant(
@@ -299,7 +303,7 @@ def _horizontal(
 
 
 def _scales(N: Array, W: Array) -> Array:
-    """Of matrices with weights N and stiffness W/N: 1 for the softest, and for what is not known."""
+    """Of matrices of stiffness W/N: 1 for the softest, and for those that are not known."""
     known = N > 0
     if not known.any():
         return np.ones(len(N))
