@@ -62,6 +62,8 @@ class ProximalNewton:
         The pairs of the quasi-Newton steps.
     patience : int
         The quasi-Newton steps before the first Newton step, at most.
+    learn : bool
+        Whether the operator of a quadratic f is learned.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class ProximalNewton:
 
     memory: int = 5
     patience: int = 20
+    learn: bool = True
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
@@ -86,7 +89,7 @@ class ProximalNewton:
 
     @cached_property
     def _quasi(self) -> QuasiNewton:
-        return QuasiNewton(memory=self.memory)
+        return QuasiNewton(memory=self.memory, learn=self.learn)
 
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
