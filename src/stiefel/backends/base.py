@@ -45,6 +45,7 @@ class Kernels:
 
     plain = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
     fuses = False  # there are faster versions of the formulas for single matrices
+    compiles = False  # formulas are compiled, once for every shape that they meet
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
