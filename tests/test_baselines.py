@@ -91,7 +91,7 @@ def test_lbfgs_direction_is_that_of_dense_bfgs():
         # The blocks are rings, and yet the state before is as good as it was.
         assert np.array_equal(before.pairs.S[rows], S[rows])
         assert np.array_equal(before.pairs.Y[rows], Y[rows])
-        assert 1 <= s.pairs.held <= 4
+        assert 1 <= s.pairs.in_use <= 4
         H = s.gamma * np.eye(8)
         rows = list(s.pairs.rows)
         for p, y in zip(s.pairs.S[rows], s.pairs.Y[rows], strict=True):

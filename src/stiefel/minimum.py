@@ -290,7 +290,7 @@ class _Escape:
     def __init__(self, minimize: Callable[..., Result], given: dict[str, Any]) -> None:
         self.minimize, self.given = minimize, given | {"escape": False}
         self.legs: list[Result] = []
-        self.spent = dict.fromkeys(CALLS, 0)
+        self.calls_of_checks = dict.fromkeys(CALLS, 0)
         self.began = time.perf_counter()
 
     def run(self) -> Result:
@@ -340,14 +340,14 @@ class _Escape:
             return question(geometry, objective, X, tree)
         finally:
             for name in CALLS:
-                self.spent[name] += getattr(objective, name)
+                self.calls_of_checks[name] += getattr(objective, name)
 
     def _left(self) -> dict[str, Any]:
         """What is left of the limits."""
         given, done = self.given, self.legs
         limits: dict[str, Any] = {"maxiter": max(given["maxiter"] - sum(r.nit for r in done), 0)}
         if given["maxfun"] is not None:
-            used = sum(r.nfev for r in done) + self.spent["nfev"]
+            used = sum(r.nfev for r in done) + self.calls_of_checks["nfev"]
             limits["maxfun"] = max(given["maxfun"] - used, 0)
         if given["maxtime"] is not None:
             limits["maxtime"] = max(given["maxtime"] - time.perf_counter() + self.began, 1e-3)
@@ -358,7 +358,7 @@ class _Escape:
         legs, result = self.legs, self.legs[-1]
         result.history = History(np.concatenate(_shifted(legs)))
         for name in (*SUMS, *CALLS):
-            result[name] = sum(leg[name] for leg in legs) + self.spent.get(name, 0)
+            result[name] = sum(leg[name] for leg in legs) + self.calls_of_checks.get(name, 0)
         result.seconds = time.perf_counter() - self.began
         result.minimum, result.escapes = check, len(legs) - 1
         if status is not None:

@@ -106,7 +106,7 @@ def _transports(s: _Sample) -> Iterator[tuple[float, float]]:
     Y, V, W = ray(0.7), ray.transport(0.7, s.V), ray.transport(0.7, s.W)
     yield s.gap(s.M.project_direction(Y, V), V), 0.0
     yield s.M.inner(Y, V, W), s.M.inner(s.X, s.V, s.W)
-    yield s.gap(s.M.raise_index(Y, W), ray.carried(0.7)), 0.0
+    yield s.gap(s.M.raise_index(Y, W), ray.transported_velocity(0.7)), 0.0
 
 
 def _lifts(s: _Sample) -> Iterator[tuple[float, float]]:

@@ -84,7 +84,7 @@ class Gradient(NamedTuple):
     G: Cotangent
     norm: float  # ‖G‖_g*
     aux: Any = None  # what the user's function returned for the preconditioner
-    turn: Any = None  # XᴴG, where the manifold has it
+    rotation: Any = None  # XᴴG, where the manifold has it
     finite: bool = True  # f and norm are
     level: Any = None  # herm(XᴴE) of the Euclidean gradient E = G + X level, where it is at hand
 
@@ -127,7 +127,7 @@ class Curve(Protocol):
         ...
 
     @property
-    def longest(self) -> float:
+    def bounded_length(self) -> float:
         """The same where steps must be bounded, 0 where the space is flat."""
         ...
 
@@ -144,7 +144,7 @@ class Curve(Protocol):
         """X'(t)."""
         ...
 
-    def carried(self, t: float) -> Tangent:
+    def transported_velocity(self, t: float) -> Tangent:
         """X'(0), carried isometrically to X(t)."""
         ...
 
@@ -152,8 +152,8 @@ class Curve(Protocol):
         """V at X, carried isometrically to X(t)."""
         ...
 
-    def secant(self, t: float, old: Any, new: Any) -> Any:
-        """The pair (s, y) of a step to X(t) with the gradients (.G, .turn) at both ends."""
+    def secant_pair(self, t: float, old: Any, new: Any) -> Any:
+        """The pair (s, y) of a step to X(t) with the gradients (.G, .rotation) at both ends."""
         ...
 
 
@@ -231,7 +231,7 @@ class Manifold(Protocol):
         """The array D with dot(C, T) = Σ D T for every T; C itself unless XᴴBX = I."""
         ...
 
-    def longest(self, T: Tangent) -> float:
+    def bounded_length(self, T: Tangent) -> float:
         """‖T‖_F, of a stack or tree the largest, where steps must be bounded; 0 in flat spaces."""
         ...
 

@@ -312,7 +312,7 @@ class NumpyMany(PerProblem, NumpyKernels):
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         return formula(self, *arguments)
 
-    plain = fuses = False  # NumPy's own versions are for one problem
+    pure_numpy = fuses = False  # NumPy's own versions are for one problem
     dot, gram, grams, pairing = Kernels.dot, Kernels.gram, Kernels.grams, Kernels.pairing
 
     def adjoint(self, A: Array) -> Array:

@@ -28,7 +28,7 @@ from .shared import (
     lower_span_gradient,
     raise_columns,
     raise_rotation,
-    secant,
+    secant_pair,
     squared_change,
 )
 
@@ -68,7 +68,7 @@ class Leaf(Protocol):
     def dot(self, V: Array, W: Array) -> Array: ...
     def squared_length(self, pair: Secant) -> Array: ...
     def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array: ...
-    def turning(self, turn: Array | None, like: Array) -> Array: ...
+    def turning(self, rotation: Array | None, like: Array) -> Array: ...
     def defect(self, X: Array, like: Array) -> Array: ...
     def feasibility(self, X: Array) -> Array | None: ...
     def restore(self, X: Array) -> Array: ...
@@ -95,7 +95,7 @@ class Matrices:
     def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant:
         _, t, frame, N = trial
         assert frame is not None
-        return secant(self.k, X, W, frame, N, t, *old, *new)
+        return secant_pair(self.k, X, W, frame, N, t, *old, *new)
 
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array:
         omega = self.k.spread_out(metric.omega, X)
@@ -111,10 +111,10 @@ class Matrices:
         k = self.k
         m = k.gram(X, T)
         theta = k.spread_out(0.5 + 0.5 * k.numbers(horizontal), X)
-        turn = k.skew(m)
-        W = k.subtract(T, X, k.hermitian(m) + theta * turn)
+        rotation = k.skew(m)
+        W = k.subtract(T, X, k.hermitian(m) + theta * rotation)
         return W, self._largest(W, k.weigh(W)) + 3.0 * self._largest(
-            turn, (1.0 - theta) ** 2 * turn
+            rotation, (1.0 - theta) ** 2 * rotation
         )
 
     def _largest(self, A: Array, B: Array) -> Array:
@@ -133,9 +133,9 @@ class Matrices:
         seen: Curvature = pair.curvature
         return metric.scale * squared_change(self.k, seen, metric.D, metric.omega)
 
-    def turning(self, turn: Array | None, like: Array) -> Array:
+    def turning(self, rotation: Array | None, like: Array) -> Array:
         """‖A‖_F of the rotation part of a gradient."""
-        return self.k.xp.sqrt(self.k.squared_frobenius(turn))
+        return self.k.xp.sqrt(self.k.squared_frobenius(rotation))
 
     def defect(self, X: Array, like: Array) -> Array:
         """‖XᴴX − I‖/(10 eps √k): more than 1 breaks the promise."""
@@ -193,7 +193,7 @@ class Free:
     def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array:
         return metric.scale * self.k.dot(pair.y, pair.y)
 
-    def turning(self, turn: Array | None, like: Array) -> Array:
+    def turning(self, rotation: Array | None, like: Array) -> Array:
         return 0.0 * like
 
     def defect(self, X: Array, like: Array) -> Array:

@@ -234,7 +234,7 @@ class RunningBatch:
             if gone.shape[0]:
                 nothing: Any = ()  # of what the result does not need
                 brief = part.state._replace(
-                    memory=nothing, learned=(), search=nothing, G=(), turns=(), W=()
+                    memory=nothing, learned=(), search=nothing, G=(), rotations=(), W=()
                 )
                 self._ended.append((part.index[gone], k.take(brief, gone)))
                 self._function.dropped(part.index[gone], k.take(part.state.best.x, gone))

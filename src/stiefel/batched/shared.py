@@ -33,7 +33,7 @@ from stiefel.geometry.metric import spread as spread
 from stiefel.geometry.metric import squared_change as squared_change
 from stiefel.geometry.ray import Curvature as Curvature
 from stiefel.geometry.ray import Secant as Secant
-from stiefel.geometry.ray import secant as secant
+from stiefel.geometry.ray import secant_pair as secant_pair
 from stiefel.geometry.ray import squares as squares
 from stiefel.geometry.stiefel import lower_gradient as lower_gradient
 from stiefel.runs.driver import MAX_RESTORATIONS as MAX_RESTORATIONS

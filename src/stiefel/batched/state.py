@@ -56,7 +56,7 @@ class State(NamedTuple):
     x: Leaves
     f: Array  # scaled, as everything
     G: Leaves  # cotangents
-    turns: tuple[Array | None, ...]  # XᴴG
+    rotations: tuple[Array | None, ...]  # XᴴG
     norm: Array
     W: Leaves  # cotangents of the search direction
     slope: Array
@@ -89,5 +89,5 @@ class At(NamedTuple):
     f: Array
     G: Leaves
     norm: Array
-    turns: tuple[Array | None, ...]
+    rotations: tuple[Array | None, ...]
     finite: Array

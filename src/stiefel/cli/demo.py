@@ -134,7 +134,7 @@ class Tape:
         self._manifold = stiefel.Stiefel().bind(X0)
         self._end = time.process_time() + limit
         self._first = math.nan
-        self._held: tuple[Array, float, Array] | None = None
+        self._last_evaluation: tuple[Array, float, Array] | None = None
         self.shape, self.calls, self.f = X0.shape, 0, math.nan
         self.iterations, self.message = 0, ""
         self.curve: list[tuple[int, float]] = []
@@ -146,11 +146,11 @@ class Tape:
         return self.value_and_gradient(X)[1]
 
     def value_and_gradient(self, X: Array) -> tuple[float, Array]:
-        if self._held is None or not np.array_equal(self._held[0], X):
+        if self._last_evaluation is None or not np.array_equal(self._last_evaluation[0], X):
             self.calls += 1
-            self._held = X.copy(), *self._objective.value_and_gradient(X)
-            self._note(*self._held)
-        return self._held[1], self._held[2].copy()
+            self._last_evaluation = X.copy(), *self._objective.value_and_gradient(X)
+            self._note(*self._last_evaluation)
+        return self._last_evaluation[1], self._last_evaluation[2].copy()
 
     __call__ = value_and_gradient
 

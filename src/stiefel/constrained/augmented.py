@@ -70,17 +70,19 @@ class Lagrangian:
         self.blocks, self.rho = blocks, 1.0
         self.W = tuple(np.zeros_like(b.value(X)) for b in blocks)
         self.nfev = self.ncev = 0
-        self._held: tuple[list[Array], float, tuple[Array, ...]] | None = None
+        self._last_evaluation: tuple[list[Array], float, tuple[Array, ...]] | None = None
 
     def smooth(self, X: Any) -> tuple[float, tuple[Array, ...]]:
         """f and the leaves of its gradient; the newest is held."""
         leaves = self.tree.flatten(X)
-        if self._held is None or not all(map(np.array_equal, self._held[0], leaves)):
+        if self._last_evaluation is None or not all(
+            map(np.array_equal, self._last_evaluation[0], leaves)
+        ):
             f, G = self._pair(X)
             self.nfev += 1
             gradient = tuple(map(np.asarray, self.tree.flatten(G, "the gradient")))
-            self._held = [x.copy() for x in leaves], float(f), gradient
-        return self._held[1], self._held[2]
+            self._last_evaluation = [x.copy() for x in leaves], float(f), gradient
+        return self._last_evaluation[1], self._last_evaluation[2]
 
     def value_and_gradient(self, X: Any) -> tuple[float, Any]:
         f, gradient = self.smooth(X)

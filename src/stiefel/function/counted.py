@@ -58,7 +58,7 @@ class CountedObjective:
         self._limit = max_evaluations
         self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
-        self._held: tuple[Any, tuple[float, Any, Any]] | None = None
+        self._last_evaluation: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._name = getattr(fun, "__name__", "fun")
         self._value, self._pair, self._jac = adapt(fun, jac, self._leaves, tree)
@@ -100,8 +100,8 @@ class CountedObjective:
 
     def value_and_gradient(self, X: Any, value: float | None = None) -> tuple[float, Any, Any]:
         """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where the caller holds it."""
-        if self._held is not None and self._held[0] is X:
-            held, self._held = self._held[1], None
+        if self._last_evaluation is not None and self._last_evaluation[0] is X:
+            held, self._last_evaluation = self._last_evaluation[1], None
             self._last = X, held[2]
             return held
         aux = None
@@ -124,7 +124,7 @@ class CountedObjective:
 
     def hold_aux(self, X: Any) -> None:
         """Have what ``fun`` returns beside the gradient at X at hand again, without counting."""
-        limit, self._limit, self._held = self._limit, math.inf, None
+        limit, self._limit, self._last_evaluation = self._limit, math.inf, None
         try:
             self.value_and_gradient(X)
         finally:
@@ -209,17 +209,17 @@ class CountedObjective:
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self.initial_magnitude = abs(f)
         self.largest_gradient = largest * self.scale
-        self._held = (X, (f, G, aux))
+        self._last_evaluation = (X, (f, G, aux))
 
     @property
     def first_gradient(self) -> Any:
         """The Euclidean gradient that `calibrate` computed and the solver has not asked for yet."""
-        assert self._held is not None
-        return self._held[1][1]
+        assert self._last_evaluation is not None
+        return self._last_evaluation[1][1]
 
     def rewind(self, nfev: int, njev: int, scale: float, nhev: int = 0) -> None:
         """Counts and scale of a saved run."""
-        self.nfev, self.njev, self.scale, self._held = nfev, njev, scale, None
+        self.nfev, self.njev, self.scale, self._last_evaluation = nfev, njev, scale, None
         self.nhev = nhev
 
     def _count(self, *, value: bool, gradient: bool) -> None:

@@ -24,7 +24,7 @@ from stiefel.types import Array, Metric
 
 from . import checks
 from .euclidean import FlatMetric
-from .ray import Lowered, Secant, plain
+from .ray import Lowered, Secant, pair_by_transport
 
 # What a vector is: a column, or an entry.  Both are empty to JAX, which takes numbers for data.
 UnitKind = tuple[()] | None
@@ -53,7 +53,7 @@ class _UnitVectors(FlatMetric):
     def cotangent_of(self, X: Array, T: Array, metric: Metric | None = None) -> Array:
         return self.project(X, T)
 
-    def longest(self, T: Array) -> float:
+    def bounded_length(self, T: Array) -> float:
         """The length of the longest vector."""
         k = self.kernels_at(T)
         return math.sqrt(float(k.xp.max(_squares(k, self.kind, T, T))))
@@ -220,7 +220,7 @@ class Circle:
         self._kernels, self._kind, self._X, self._W = kernels, kind, X, W
         self._squares = _squares(kernels, kind, W, W)  # θ²
         self.squared_norm = float(kernels.xp.sum(self._squares))
-        self.longest = self.length = math.sqrt(float(kernels.xp.max(self._squares)))
+        self.bounded_length = self.length = math.sqrt(float(kernels.xp.max(self._squares)))
 
     @property
     def defect(self) -> float:
@@ -232,19 +232,19 @@ class Circle:
 
     def velocity(self, t: float) -> Array:
         """X'(t) = ((1 − s²) w − tθ² x)/(1 + s²)²."""
-        return self.carried(t) / (1.0 + (0.25 * t * t) * self._squares)
+        return self.transported_velocity(t) / (1.0 + (0.25 * t * t) * self._squares)
 
-    def carried(self, t: float) -> Array:
+    def transported_velocity(self, t: float) -> Array:
         """w, turned by φ."""
-        return _carried(self._kernels, self._X, self._W, self._squares, t)
+        return _transported(self._kernels, self._X, self._W, self._squares, t)
 
     def transport(self, t: float, V: Array) -> Array:
         """V with its part along w turned: v − Re⟨w, v⟩ (t²w/2 + t x)/(1 + s²)."""
         arguments = self._X, self._W, self._squares, t, V
         return _transport(self._kernels, self._kind, *arguments)
 
-    def secant(self, t: float, old: Any, new: Any) -> Secant:
-        return plain(self, t, old, new)
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        return pair_by_transport(self, t, old, new)
 
 
 def _squares(k: Kernels, kind: UnitKind, A: Array, B: Array) -> Array:
@@ -272,7 +272,7 @@ def _point(k: Kernels, kind: UnitKind, X: Array, W: Array, squares: Array, t: An
 
 
 @kernel
-def _carried(k: Kernels, X: Array, W: Array, squares: Array, t: Any) -> Array:
+def _transported(k: Kernels, X: Array, W: Array, squares: Array, t: Any) -> Array:
     ss = (0.25 * t * t) * squares
     return (W * (1.0 - ss) - X * (t * squares)) / (1.0 + ss)
 

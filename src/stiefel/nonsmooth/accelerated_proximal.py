@@ -21,7 +21,7 @@ from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint
 from .proximal_gradient import ProximalGradient, proximal_descent
-from .proximal_lbfgs import first_point
+from .quasi_newton import first_point
 from .subproblem import proximal_step
 
 
@@ -77,7 +77,7 @@ class AcceleratedProximal:
 
     def step(self, problem: Composite, s: State) -> State:
         if s.k == 0:
-            return self._plain(problem, s)
+            return self._without_momentum(problem, s)
         z = proximal_step(problem.h, s.point.x, s.point.g, s.t, s.point.L).z
         x = problem.retract(z)
         F = math.inf
@@ -87,7 +87,7 @@ class AcceleratedProximal:
             return self._at(problem, s, s.X, s.X, s.F, max(s.t0, s.t / self.growth), 0, True)
         return self._beyond(problem, s, x, F, s.t * self.growth)
 
-    def _plain(self, problem: Composite, s: State) -> State:
+    def _without_momentum(self, problem: Composite, s: State) -> State:
         """Y = X: one step of ManPG-Ada, with its line search."""
         moved = proximal_descent(problem, s.point, s.t)
         if moved is None:

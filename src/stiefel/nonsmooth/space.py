@@ -38,11 +38,11 @@ class FlatLayout:
         sizes = [math.prod(s) * (2 if w is complex else 1) for s, w in zip(self.shapes, self._work)]
         self._ends = np.cumsum([0, *sizes]).tolist()
         self.size = int(self._ends[-1])
-        self._plain = len(self.shapes) == 1 and self._work == (float,)
+        self._one_real_array = len(self.shapes) == 1 and self._work == (float,)
 
     def split(self, v: Array) -> list[Array]:
         """The arrays of v; axes in front of the last one stay in front."""
-        if self._plain:
+        if self._one_real_array:
             return [v.reshape(*v.shape[:-1], *self.shapes[0])]
         parts = []
         for i, (shape, work) in enumerate(zip(self.shapes, self._work)):
@@ -54,7 +54,7 @@ class FlatLayout:
 
     def join(self, parts: Sequence[Array]) -> Array:
         """The vector of the arrays, with axes in front kept."""
-        if self._plain:
+        if self._one_real_array:
             part = np.asarray(parts[0], dtype=float)
             return part.reshape(*part.shape[: part.ndim - len(self.shapes[0])], self.size)
         flat = []
@@ -81,7 +81,7 @@ class Space:
     duals: FlatLayout
     likes: tuple[Linear, ...]  # a NumPy array as one like the user's
     is_tree: bool
-    _held: tuple[Array, list[Array]] | None = field(default=None, repr=False)
+    _last_products: tuple[Array, list[Array]] | None = field(default=None, repr=False)
 
     def flat(self, X: Array) -> Array:
         """A point or gradient in the solvers' form as a vector of its own."""
@@ -116,14 +116,14 @@ class Space:
 
     def products(self, x: Array) -> list[Array]:
         """X_a X_b, entry by entry, of every two columns a ≥ b; those of the last x are held."""
-        if self._held is None or self._held[0] is not x:
+        if self._last_products is None or self._last_products[0] is not x:
             each = []
             for X in self.matrices(x):
                 rows, cols = _lower(X.shape[-1])
                 T = np.ascontiguousarray(X.swapaxes(-1, -2))
                 each.append((T[:, rows] * T[:, cols]).swapaxes(-1, -2))
-            object.__setattr__(self, "_held", (x, each))
-        return self._held[1]  # type: ignore[index]
+            object.__setattr__(self, "_last_products", (x, each))
+        return self._last_products[1]  # type: ignore[index]
 
     def normal(self, x: Array, L: Array) -> Array:
         """XΛ; zero on free leaves.  x and Λ may carry axes in front."""

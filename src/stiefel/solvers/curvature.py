@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.backends.arrays import to_numpy
 from stiefel.geometry import Grassmann, Sphere, Stiefel
 from stiefel.geometry.checks import gaussian
 from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Objective, Point
@@ -189,8 +190,8 @@ def _vanishing(factor: Any, y: Array, G: Array) -> NumpyArray:
     """Entries of skew(YᴴG) that are rounding, beside the size of the gradient."""
     Y, G = _columns(factor, y), _columns(factor, G, like=y)
     k = factor.kernels_at(Y)
-    S = np.asarray(_plain(k.skew(k.pairing(Y, G))))
-    size = math.sqrt(float(np.sum(np.abs(np.asarray(_plain(G))) ** 2)))
+    S = to_numpy(k.skew(k.pairing(Y, G)))
+    size = math.sqrt(float(np.sum(np.abs(to_numpy(G)) ** 2)))
     return np.abs(S) <= math.sqrt(factor.eps(y)) * size
 
 
@@ -206,7 +207,7 @@ def _without(factor: Any, x: Array, w: Array, mask: NumpyArray) -> Array:
     X, W = _columns(factor, x), _columns(factor, w, like=x)
     k = factor.kernels_at(X)
     A = k.gram(X, W)
-    A = A * k.asarray(mask.astype(np.asarray(_plain(A)).real.dtype), A)
+    A = A * k.asarray(mask.astype(to_numpy(A).real.dtype), A)
     W = k.subtract(W, X, A)
     return W if X.shape == x.shape else W[..., 0]
 
@@ -216,10 +217,6 @@ def _columns(factor: Any, x: Array, like: Array | None = None) -> Array:
     shape = (x if like is None else like).shape
     vectors = isinstance(factor, Sphere) and not (len(shape) >= 2 and shape[-1] == 1)
     return x[..., None] if vectors else x
-
-
-def _plain(x: Array) -> Any:
-    return x.detach().cpu().resolve_conj() if hasattr(x, "resolve_conj") else x
 
 
 def _factors(geometry: Any) -> tuple[Any, ...]:

@@ -159,7 +159,7 @@ class LBFGS:
             square = learned_squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
         new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
-        return new._replace(pairs=new.pairs.spent(), watch=taken.watch)
+        return new._replace(pairs=new.pairs.after_aiming(), watch=taken.watch)
 
     def _aimed(
         self,
@@ -179,7 +179,7 @@ class LBFGS:
         metric = metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma, rows)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        if (pairs.held or rows.on) and not slope < -LEAST_COSINE * at.norm * curve.length:
+        if (pairs.in_use or rows.on) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, learned, pairs.forgotten())
             rows, forgot = GIVEN_UP if rows.on else rows, True
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
@@ -188,8 +188,8 @@ class LBFGS:
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         aim = Aim(T, slope, curve, metric)
-        expected = -0.5 * slope if pairs.held or rows.on else math.inf
-        state = State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot, rows=rows)
+        expected = -0.5 * slope if pairs.in_use or rows.on else math.inf
+        state = State(x, bare, aim, pairs, learned, gamma, pairs.in_use, forgot, rows=rows)
         return state._replace(expected_decrease=expected)
 
     def _direction(
@@ -206,7 +206,7 @@ class LBFGS:
         if rows.known is not None and self.rows is not None:
             horizontal = learned[0].metric.horizontal
             return self.rows.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
-        if pairs.held:
+        if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
             return apply_inverse(problem.geometry, pairs, at.G, gamma, phi, owned)

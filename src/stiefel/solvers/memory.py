@@ -35,7 +35,7 @@ class Pairs(NamedTuple):
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
 
     @property
-    def held(self) -> int:
+    def in_use(self) -> int:
         return len(self.rows)
 
     def forgotten(self) -> Pairs:
@@ -44,7 +44,7 @@ class Pairs(NamedTuple):
             inverse=np.zeros_like(self.inverse), diagonal=np.zeros_like(self.diagonal), rows=()
         )
 
-    def spent(self) -> Pairs:
+    def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
         return self if len(self.diagonal) != 1 else NOTHING
 
@@ -136,7 +136,7 @@ def _dot(geometry: Manifold, block: Any, C: Array) -> NumpyArray:
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
         return sum(_dot(f, b, c) for f, b, c in leaves)  # type: ignore[return-value]
     k = _kernels(geometry, C)
-    return k.block_dot(block, C if k.plain else geometry.dual(C))
+    return k.block_dot(block, C if k.pure_numpy else geometry.dual(C))
 
 
 def _add(

@@ -113,7 +113,7 @@ class NoiseVerdict(NamedTuple):
 
 def testifies(curve: Curve, t: float) -> bool:
     """Whether a step is short enough to be a witness."""
-    return t * curve.longest <= LONGEST_TESTIMONY
+    return t * curve.bounded_length <= LONGEST_TESTIMONY
 
 
 def judge(witnesses: Sequence[Witness], level: float, plausible: float) -> NoiseVerdict:

@@ -72,7 +72,7 @@ class Seen(NamedTuple):
     Uq: NumpyArray
     Zq: NumpyArray
     AXq: NumpyArray
-    turn: NumpyArray
+    rotation: NumpyArray
 
 
 def ritz_pairs(normal: Normal, highest: float) -> RitzPairs:
@@ -153,11 +153,11 @@ def together(
     F, e = TH.dot(UR).dot(W), 1.0 / (theta[:, None] - c)
     inverse = _rotations(W.conj().T.dot(0.5 * (L + L.conj().T)).dot(W), W.conj().T.dot(W), F, e, c)
 
-    def solve(turn: NumpyArray, u: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
-        omega = inverse(turn - F.conj().T.dot(e * u))
+    def solve(rotation: NumpyArray, u: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        omega = inverse(rotation - F.conj().T.dot(e * u))
         return omega, e * (u - F.dot(omega))
 
-    omega, a = solve(W.conj().T.dot(seen.turn).dot(W), TH.dot(Uq))
+    omega, a = solve(W.conj().T.dot(seen.rotation).dot(W), TH.dot(Uq))
     b, bc, r = T.dot(a), T.dot(a * c), W.dot(omega)
     Uv = gamma * (Uq - UZ.dot(b) + UU.dot(bc) - UR.dot(r))
     Zv = gamma * (Zq - ZZ.dot(b) + UZ.conj().T.dot(bc) - ZR.dot(r))
@@ -182,16 +182,16 @@ def _weights(
     return -u.dot(WH), -z.dot(WH), -gamma[:, None] * WH, -x.dot(WH), along.dot(WH)
 
 
-def uncoupled_rotation(columns: Columns, L: NumpyArray, turn: NumpyArray) -> NumpyArray:
+def uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -> NumpyArray:
     """−Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᴴG)_ij in the eigenbasis of M."""
     vectors, mu = columns.vectors, 1.0 / columns.values
     adjoint = vectors.conj().T
     levels = np.diagonal(adjoint.dot(L).dot(vectors)).real
     h = np.abs(0.5 * (levels[:, None] - levels) * (mu[:, None] - mu))
     if not h.max() > 0:  # equal weights: rotations change nothing
-        return np.zeros_like(turn)
+        return np.zeros_like(rotation)
     h = np.maximum(h, SOFTEST * h.max())
-    return np.asarray(-vectors.dot(adjoint.dot(turn).dot(vectors) / h).dot(adjoint))
+    return np.asarray(-vectors.dot(adjoint.dot(rotation).dot(vectors) / h).dot(adjoint))
 
 
 def _sigma(normal: Normal, columns: Columns, theta: NumpyArray) -> float:
@@ -237,11 +237,11 @@ class Inverse(NamedTuple):
     vectors: NumpyArray
     values: NumpyArray
 
-    def __call__(self, turn: NumpyArray) -> NumpyArray:
-        """ω for the skew part of ``turn``."""
-        right = self.basis.conj().dot(turn.ravel()).real
+    def __call__(self, rotation: NumpyArray) -> NumpyArray:
+        """ω for the skew part of ``rotation``."""
+        right = self.basis.conj().dot(rotation.ravel()).real
         x = self.vectors.dot(self.vectors.T.dot(right) / self.values)
-        return x.dot(self.basis).reshape(turn.shape)
+        return x.dot(self.basis).reshape(rotation.shape)
 
 
 @cache
@@ -249,11 +249,11 @@ def _skew_basis(size: int, is_complex: bool) -> NumpyArray:
     """A real basis of the skew-Hermitian matrices, (m, size, size)."""
     rows, columns = np.triu_indices(size, 1)
     count = np.arange(len(rows))
-    turns = np.zeros((len(rows), size, size), complex if is_complex else float)
-    turns[count, rows, columns], turns[count, columns, rows] = 1.0, -1.0
+    rotations = np.zeros((len(rows), size, size), complex if is_complex else float)
+    rotations[count, rows, columns], rotations[count, columns, rows] = 1.0, -1.0
     if not is_complex:
-        return turns
+        return rotations
     phases = np.zeros((len(rows) + size, size, size), complex)
     phases[count, rows, columns] = phases[count, columns, rows] = 1j
     phases[len(rows) + np.arange(size), np.arange(size), np.arange(size)] = 1j
-    return np.concatenate((turns, phases))
+    return np.concatenate((rotations, phases))

@@ -57,7 +57,7 @@ class SubspaceGrams(NamedTuple):
         return Normal(UU - UX.dot(XU), UZ, ZZ - ZAX.dot(XU) - rest - along.dot(along.conj().T))
 
 
-class Memory(NamedTuple):
+class RowMemory(NamedTuple):
     """Vectors and images in blocks (blocks, n, k), of which the first ``used`` count."""
 
     U: Array
@@ -74,72 +74,69 @@ class Memory(NamedTuple):
 def image(k: Kernels, X: Array, at: Gradient, D: NumpyArray, offset: Array | None) -> Array:
     """AX = (∇f(X) − C) D, with ∇f = G + X level and C the constant part of ∇f."""
     G = at.G if offset is None else at.G - offset
-    return _image(k, G, X, k.asarray(D, X), k.asarray(small(k, at.level).dot(D), X))
+    return _image(k, G, X, *_placed(k, X, D, small(k, at.level).dot(D)))
 
 
-def begun(k: Kernels, blocks: int, S: Array, Z: Array, X: Array, AX: Array) -> Memory:
+def begun(k: Kernels, blocks: int, S: Array, Z: Array, X: Array, AX: Array) -> RowMemory:
     """A memory with one pair as its first block."""
     U, Z = _deflated(k, S, Z, X, AX, _gram(k, X, S))
     part = [_stored(k, V, blocks) for V in (U, Z)]
     return _measured(k, part[0], part[1], 1, X, AX)
 
 
-def grown(k: Kernels, old: Memory, X0: Array, X: Array, AX: Array) -> Memory | None:
+def grown(k: Kernels, old: RowMemory, X0: Array, X: Array, AX: Array) -> RowMemory | None:
     """With the block of one more step, which must fit; None for one that only rotates columns."""
     S, T, *found = _differences(k, X0, old.AX, X, AX)
-    B, square, L, LL = (small(k, m) for m in found)
-    S, T = _deflated(k, S, T, X, AX, k.asarray(B, X))
-    held = _held(k, old.U, old.used), _held(k, old.Z, old.used)
-    cross = [small(k, m) for m in _products(k, *held, S, T, X, AX)]
+    B, square, L, LL = _all_small(k, found)
+    S, T = _deflated(k, S, T, X, AX, *_placed(k, X, B))
+    cross = _all_small(k, _products(k, *_in_use(k, old), S, T, X, AX))
     size = len(B)
     if not float(np.trace(cross[2][:size, :size]).real) > NORMAL**2 * float(square):
         return None
-    grams = _carried(old.grams, cross, B, L, LL)
+    grams = _grams_after(old.grams, cross, B, L, LL)
     U = k.write_row(old.U, old.used, k.conj(S))
     Z = k.write_row(old.Z, old.used, k.conj(T))
-    return Memory(U, Z, AX, old.used + 1, grams)
+    return RowMemory(U, Z, AX, old.used + 1, grams)
 
 
-def moved(k: Kernels, old: Memory, X: Array, AX: Array) -> Memory:
+def seen_from(k: Kernels, old: RowMemory, X: Array, AX: Array) -> RowMemory:
     """The same vectors seen from another point; 8np² + 8npk."""
     return _measured(k, old.U, old.Z, old.used, X, AX)
 
 
-def newest(k: Kernels, old: Memory, X: Array) -> Memory:
+def newest(k: Kernels, old: RowMemory, X: Array) -> RowMemory:
     """The last block alone."""
     blocks, last = old.U.shape[0], old.used - 1
     U, Z = (_stored(k, k.conj(V[last, ...]), blocks) for V in (old.U, old.Z))
     return _measured(k, U, Z, 1, X, old.AX)
 
 
-def compressed(k: Kernels, old: Memory, C: NumpyArray, X: Array) -> Memory:
+def compressed(k: Kernels, old: RowMemory, C: NumpyArray, X: Array) -> RowMemory:
     """The combinations U°C and Z°C take the place of all vectors."""
     size, blocks = X.shape[-1], old.U.shape[0]
-    along, coefficients = C.conj().T.dot(old.grams.UX), _padded(C, old, k)
-    parts = (
-        _combined(k, _held(k, V, old.used), k.asarray(coefficients, X), W, k.asarray(along, X))
-        for V, W in ((old.U, X), (old.Z, old.AX))
-    )
+    along = C.conj().T.dot(old.grams.UX)
+    weights = _placed(k, X, _padded(C, old, k), along)
+    pairs = zip(_in_use(k, old), (X, old.AX), strict=True)
+    parts = (_combined(k, V, W, *weights) for V, W in pairs)
     U, Z = (_blocks_of(k, rows, blocks, size) for rows in parts)
     return _measured(k, U, Z, -(-C.shape[1] // size), X, old.AX)
 
 
 def projections(
-    k: Kernels, memory: Memory, X: Array, G: Array, W: NumpyArray, turn: Array | None
+    k: Kernels, memory: RowMemory, X: Array, G: Array, W: NumpyArray, rotation: Array | None
 ) -> tuple[Array, NumpyArray, NumpyArray, NumpyArray]:
-    """q = (G − X XᴴG) W, and UᴴQ, ZᴴQ, AXᴴQ of it; ``turn`` is XᴴG where it is at hand."""
-    turn = small(k, _gram(k, X, G) if turn is None else turn)
-    held = _held(k, memory.U, memory.used), _held(k, memory.Z, memory.used)
-    w, tw = k.asarray(W, X), k.asarray(turn.dot(W), X)
-    q, *seen = _projected(k, *held, memory.AX, X, G, w, tw)
+    """q = (G − X XᴴG) W, and UᴴQ, ZᴴQ, AXᴴQ of it; ``rotation`` is XᴴG where it is at hand."""
+    rotation = small(k, _gram(k, X, G) if rotation is None else rotation)
+    weights = _placed(k, X, W, rotation.dot(W))
+    q, *seen = _projected(k, *_in_use(k, memory), memory.AX, X, G, *weights)
     p = memory.used * X.shape[-1]
-    Uq, Zq, AXq = (small(k, m) for m in seen)
+    Uq, Zq, AXq = _all_small(k, seen)
     return q, Uq[:p], Zq[:p], AXq
 
 
 def combination(
     k: Kernels,
-    memory: Memory,
+    memory: RowMemory,
     X: Array,
     q: Array,
     weights: tuple[NumpyArray, NumpyArray, NumpyArray, NumpyArray, NumpyArray],
@@ -147,14 +144,34 @@ def combination(
     """U a + Z b + q c + AX d + X e for the weights (a, b, c, d, e)."""
     a, b, *others = weights
     a, b = _padded(a, memory, k), _padded(b, memory, k)
-    held = _held(k, memory.U, memory.used), _held(k, memory.Z, memory.used)
-    return _summed(k, *held, memory.AX, X, q, *(k.asarray(m, X) for m in (a, b, *others)))
+    return _summed(k, *_in_use(k, memory), memory.AX, X, q, *_placed(k, X, a, b, *others))
 
 
 def small(k: Kernels, A: Array) -> NumpyArray:
     """A small matrix on the host, in double precision."""
+    if k.pure_numpy and A.dtype.char in "dD":
+        return np.asarray(A)
     A = k.to_numpy(A)
     return np.asarray(A, np.complex128 if A.dtype.kind == "c" else np.float64)
+
+
+def _all_small(k: Kernels, found: Any) -> list[NumpyArray]:
+    if k.pure_numpy and found[0].dtype.char in "dD":
+        return list(found)
+    return [small(k, A) for A in found]
+
+
+def _placed(k: Kernels, X: Array, *weights: NumpyArray) -> Any:
+    """Small matrices of the host beside X, in its precision."""
+    if k.pure_numpy and X.dtype.char in "dD":
+        return weights
+    return [k.asarray(m, X) for m in weights]
+
+
+def _in_use(k: Kernels, memory: RowMemory) -> tuple[Array, Array]:
+    """The blocks in use; all of them where every shape is compiled anew."""
+    U, Z, used = memory.U, memory.Z, memory.used
+    return (U, Z) if k.compiles else (U[:used, ...], Z[:used, ...])
 
 
 def flat(k: Kernels, U: Array) -> Array:
@@ -223,16 +240,16 @@ def _all_products(k: Kernels, U: Array, Z: Array, X: Array, AX: Array) -> Any:
 
 
 @kernel
-def _combined(k: Kernels, U: Array, C: Array, W: Array, along: Array) -> Array:
+def _combined(k: Kernels, U: Array, W: Array, C: Array, along: Array) -> Array:
     """The rows of (U C − W M)ᴴ, M = alongᴴ."""
     return k.overwriting().subtract(k.adjoint(C) @ flat(k, U), along, k.adjoint(W))
 
 
 @kernel
 def _projected(
-    k: Kernels, U: Array, Z: Array, AX: Array, X: Array, G: Array, W: Array, turn: Array
+    k: Kernels, U: Array, Z: Array, AX: Array, X: Array, G: Array, W: Array, rotation: Array
 ) -> Any:
-    q = k.combine(G, W, X, -turn)
+    q = k.combine(G, W, X, -rotation)
     weighed = k.weigh(q)
     return q, *k.reduce(flat(k, U) @ weighed, flat(k, Z) @ weighed, k._product(AX, weighed))
 
@@ -251,13 +268,8 @@ def _summed(
 # -- blocks and Gram matrices --------------------------------------------------------------------
 
 
-def _held(k: Kernels, U: Array, used: int) -> Array:
-    """The blocks in use; all of them where every shape is compiled anew."""
-    return U if k.compiles else U[:used, ...]
-
-
-def _padded(a: NumpyArray, memory: Memory, k: Kernels) -> NumpyArray:
-    """Weights of the vectors in use, with zeros for what `_held` adds."""
+def _padded(a: NumpyArray, memory: RowMemory, k: Kernels) -> NumpyArray:
+    """Weights of the vectors in use, with zeros for what `_blocks_in_use` adds."""
     missing = memory.U.shape[0] * memory.U.shape[-1] - len(a) if k.compiles else 0
     return np.concatenate((a, np.zeros((missing, a.shape[1]), a.dtype))) if missing else a
 
@@ -275,14 +287,15 @@ def _blocks_of(k: Kernels, rows: Array, blocks: int, size: int) -> Array:
     return xp.matrix_transpose(every)
 
 
-def _measured(k: Kernels, U: Array, Z: Array, used: int, X: Array, AX: Array) -> Memory:
-    found = [small(k, m) for m in _all_products(k, _held(k, U, used), _held(k, Z, used), X, AX)]
+def _measured(k: Kernels, U: Array, Z: Array, used: int, X: Array, AX: Array) -> RowMemory:
+    memory = RowMemory(U, Z, AX, used, None)  # type: ignore[arg-type]
+    found = _all_small(k, _all_products(k, *_in_use(k, memory), X, AX))
     p = used * X.shape[-1]
     square, tall = [m[:p, :p] for m in found[:3]], [m[:p] for m in found[3:7]]
-    return Memory(U, Z, AX, used, SubspaceGrams(*square, *tall, *found[7:]))
+    return memory._replace(grams=SubspaceGrams(*square, *tall, *found[7:]))
 
 
-def _carried(
+def _grams_after(
     old: SubspaceGrams, cross: list[NumpyArray], B: NumpyArray, L: NumpyArray, LL: NumpyArray
 ) -> SubspaceGrams:
     """The Gram matrices at X⁺, with the new block; X⁺(I − B) = X + S°."""

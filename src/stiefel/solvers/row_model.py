@@ -43,7 +43,7 @@ from .row_inverse import (
     together,
     uncoupled_rotation,
 )
-from .row_memory import Memory, Normal, image, small
+from .row_memory import Normal, RowMemory, image, small
 from .row_recognition import (
     Look,
     SecantBlocks,
@@ -74,7 +74,7 @@ class Looking(NamedTuple):
 class Known(NamedTuple):
     """What is known about A."""
 
-    memory: Memory
+    memory: RowMemory
     columns: Columns
     offset: Array  # C of ∇f = A X M + C; None for zero
     normal: Normal
@@ -249,7 +249,7 @@ class RowModel:
             old = row_memory.compressed(k, old, C, X0)
         memory = row_memory.grown(k, old, X0, X, AX)
         if memory is None:
-            return _with_ritz(row_memory.moved(k, old, X, AX), columns, offset, exact, resets)
+            return _with_ritz(row_memory.seen_from(k, old, X, AX), columns, offset, exact, resets)
         UZ, squares = memory.grams.UZ, np.diagonal(memory.grams.UU).real
         if not asymmetry(UZ[-size:, -size:], squares[-size:]) <= self.decay:
             return None
@@ -264,24 +264,23 @@ class RowModel:
         if known.exact:
             return _exact_direction(geometry.kernels, known, X, at, horizontal)
         phi = partial(_raised, geometry.kernels, known, X)
-        if not pairs.held:
+        if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
         return apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
 
 
 def _exact_direction(k: Kernels, known: Known, X: Array, at: Gradient, horizontal: bool) -> Array:
     """−H∇f, a tangent."""
-    memory, columns, turn = known.memory, known.columns, small(k, at.turn)
-    q, Uq, Zq, AXq = row_memory.projections(k, memory, X, at.G, columns.W, at.turn)
-    facts = known.ritz, known.normal, memory.grams, columns, Seen(Uq, Zq, AXq, turn)
-    rotation: Any = 0.0
+    memory, columns, rotation = known.memory, known.columns, small(k, at.rotation)
+    q, Uq, Zq, AXq = row_memory.projections(k, memory, X, at.G, columns.W, at.rotation)
+    facts = known.ritz, known.normal, memory.grams, columns, Seen(Uq, Zq, AXq, rotation)
     if known.offset is not None:
-        (*weights, last), rotation = together(*facts)
-    else:
-        *weights, last = apart(*facts)
-        if not horizontal:
-            rotation = uncoupled_rotation(columns, memory.grams.XAX, turn)
-    return row_memory.combination(k, memory, X, q, (*weights, last + rotation))
+        (a, b, c, d, e), omega = together(*facts)
+        return row_memory.combination(k, memory, X, q, (a, b, c, d, e + omega))
+    a, b, c, d, e = apart(*facts)
+    if not horizontal:
+        e = e + uncoupled_rotation(columns, memory.grams.XAX, rotation)
+    return row_memory.combination(k, memory, X, q, (a, b, c, d, e))
 
 
 def _raised(k: Kernels, known: Known, X: Array, G: Array) -> Array:
@@ -294,7 +293,7 @@ def _raised(k: Kernels, known: Known, X: Array, G: Array) -> Array:
 
 
 def _with_ritz(
-    memory: Memory, columns: Columns, offset: Array | None, exact: bool, resets: int
+    memory: RowMemory, columns: Columns, offset: Array | None, exact: bool, resets: int
 ) -> Known:
     """With the Ritz vectors of A on X⊥ whose values are above all shifts."""
     normal = memory.grams.normal()

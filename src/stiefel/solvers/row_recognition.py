@@ -74,7 +74,7 @@ class Look(NamedTuple):
 def look(k: Kernels, pairs: SecantBlocks | None, ends: StepEnds, eps: float) -> Look | None:
     """What one more step shows; None if it is no step.  16nk² with two older pairs."""
     X0, at0, X, at = ends
-    blocks = (X[None, ...][:0],) * 2 if pairs is None else pairs[:2]
+    blocks = (X[None, ...][:0, ...],) * 2 if pairs is None else pairs[:2]
     level0, level = k.asarray(small(k, at0.level), X), k.asarray(small(k, at.level), X)
     S, Y, *found = _looked(k, X0, at0.G, level0, X, at.G, level, *blocks)
     SS, SY, XY, SE, yy, ee, older, newer = (small(k, m) for m in found)
@@ -83,7 +83,7 @@ def look(k: Kernels, pairs: SecantBlocks | None, ends: StepEnds, eps: float) -> 
         return None
     error = eps * (math.sqrt(len(SS)) / length + math.sqrt(float(ee)) / change)
     one = 1.0 / length
-    XE = small(k, at.level) + small(k, at.turn)
+    XE = small(k, at.level) + small(k, at.rotation)
     return Look(
         one * S, one * Y, one**2 * SS, one**2 * SY, one * XY, one * SE, XE,
         one * older, one * newer, error,
@@ -122,7 +122,7 @@ def fits_with(k: Kernels, seen: Look, D: NumpyArray, X: Array, C: Array, gate: f
 
 def widened(gate: float, seen: Look) -> float:
     """The gate with room for rounding; zero where rounding leaves nothing to be seen."""
-    wide = gate + 100.0 * seen.error
+    wide = gate + 10.0 * seen.error
     return wide if wide <= HOPELESS else 0.0
 
 

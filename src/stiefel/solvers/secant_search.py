@@ -50,7 +50,7 @@ class SecantSearch:
         self, problem: Problem, start: Gradient, aim: Aim, watch: Watch
     ) -> SearchStep | None:
         """From t = 1 on along the curve of ``aim``."""
-        f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.longest
+        f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.bounded_length
         limit = self.longest / size if size > 0 else math.inf
         low, high, noise = 0.0, math.inf, watch.noise
         kept: SearchStep | None = None
@@ -64,7 +64,7 @@ class SecantSearch:
             if not at.finite:
                 high, t = t, low + 0.1 * (t - low)
                 continue
-            pair = curve.secant(t, start, at)
+            pair = curve.secant_pair(t, start, at)
             end = problem.geometry.dot(at.G, pair.s) / t
             level = max(noise, problem.noise.level(f))
             rise, area = at.f - f, 0.5 * t * (slope + end)
@@ -82,20 +82,22 @@ class SecantSearch:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]
                 low = t
-                grow = _clip(_secant(slope, end), *GROWTH)
+                grow = _clip(_secant_step(slope, end), *GROWTH)
                 t = min(grow * t, limit) if high == math.inf else 0.5 * (low + high)
             else:
                 high = t
-                t = _clip(t * _secant(slope, end), low + 0.1 * (t - low), low + 0.7 * (t - low))
+                t = _clip(
+                    t * _secant_step(slope, end), low + 0.1 * (t - low), low + 0.7 * (t - low)
+                )
             if not low < t < high:
                 break
         if kept is None:
             return None
-        pair = curve.secant(kept.t, start, kept.at)
+        pair = curve.secant_pair(kept.t, start, kept.at)
         return kept._replace(X=curve(kept.t), pair=pair)  # the same bits as before
 
 
-def _secant(start: float, end: float) -> float:
+def _secant_step(start: float, end: float) -> float:
     """Where the slope vanishes, in units of the trial, by a straight line through both ends."""
     return -start / (end - start) if end > start else math.inf
 

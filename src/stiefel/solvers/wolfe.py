@@ -176,7 +176,7 @@ class _Search:
         if len(self.widths) > 2 and width > SLOW * self.widths[-3]:
             return low.t + 0.5 * width
         readable = abs(high.f - low.f) > MARGIN * self.noise
-        t = _cubic(low, high) if readable else _secant(low, high)
+        t = _cubic(low, high) if readable else _secant_step(low, high)
         if not math.isfinite(t):
             t = low.t + 0.5 * width
         return _clip(t, low.t + MARGINAL * width, high.t - MARGINAL * width)
@@ -218,7 +218,7 @@ def _growth(previous: WolfeTrial, trial: WolfeTrial) -> float:
     return 1.0 - trial.slope * (trial.t - previous.t) / (change * trial.t)
 
 
-def _secant(low: WolfeTrial, high: WolfeTrial) -> float:
+def _secant_step(low: WolfeTrial, high: WolfeTrial) -> float:
     """The zero of the line through both derivatives."""
     change = high.slope - low.slope
     return low.t - low.slope * (high.t - low.t) / change if change > 0 else math.nan

@@ -44,7 +44,7 @@ class Place(NamedTuple):
     def tangent(self, A: Array) -> Array:
         return tangent(self.X, A, self.scale)
 
-    def moved(self, V: Array) -> Array:
+    def retracted(self, V: Array) -> Array:
         return polar(self.X, V, self.one, self.scale)
 
 
@@ -113,7 +113,7 @@ class _Batch(NamedTuple):
         v = jnp.concatenate([memory[1][i] for i in self.members])
         at = Place(X, jnp.eye(X.shape[-1], dtype=X.dtype), self.views[0].scale)
         D, after = rule(at, G, RuleMemory(M, v), t)
-        new = at.moved(-as_number(eta, X) * D)
+        new = at.retracted(-as_number(eta, X) * D)
         start = 0
         for i, view in zip(self.members, self.views, strict=True):
             part = slice(start, start := start + view.size)

@@ -166,7 +166,7 @@ class _ClosureObjective:
         self.scale = 1.0
         self._closure, self._parameters, self._buffers = closure, parameters, buffers
         self._process_group = process_group
-        self._held: tuple[Any, float, Any] | None = None
+        self._last_evaluation: tuple[Any, float, Any] | None = None
 
     def place(self, X: tuple[Tensor, ...]) -> None:
         """Set the parameters to X."""
@@ -186,7 +186,7 @@ class _ClosureObjective:
             self._average(tensor)
         self.nfev, self.njev = self.nfev + 1, self.njev + 1
         f = float(loss)
-        self._held = X, f, gradients
+        self._last_evaluation = X, f, gradients
         return f
 
     def _average(self, tensor: Tensor) -> None:
@@ -197,10 +197,10 @@ class _ClosureObjective:
     def value_and_gradient(
         self, X: tuple[Tensor, ...], value: float | None = None
     ) -> tuple[float, tuple[Tensor, ...], None]:
-        if self._held is None or self._held[0] is not X:
+        if self._last_evaluation is None or self._last_evaluation[0] is not X:
             self.value(X)
-        assert self._held is not None
-        _, f, G = self._held
+        assert self._last_evaluation is not None
+        _, f, G = self._last_evaluation
         return f, G, None
 
     def projected(

@@ -35,7 +35,10 @@ class Descent:
         self.warnings: list[str] = []
         self.cycles, self.saddles, self.products = cycles, 0, 0
         self._gain, self._sharper = math.inf, 1.0
-        self._spent, self._limit = 0, MAX_BUILDS if options.maxfun is None else options.maxfun
+        self._builds_before, self._limit = (
+            0,
+            MAX_BUILDS if options.maxfun is None else options.maxfun,
+        )
         self._reporter = Reporter(self)
 
     @property
@@ -77,9 +80,9 @@ class Descent:
         self._record(name)
 
     def _record(self, name: str) -> None:
-        r, spent = self.result, self.builds - self._spent
+        r, spent = self.result, self.builds - self._builds_before
         self.path.append((name, float(r.fun), float(r.gradient_norm), spent, 0, "not analysed"))
-        self._spent = self.builds
+        self._builds_before = self.builds
         self._reporter.stage(name)
 
     def only_energy(self, point: OrbitalPoint) -> None:

@@ -84,13 +84,13 @@ class Recent:
     """The last few evaluations, found again by their point."""
 
     def __init__(self) -> None:
-        self._held: deque[Any] = deque(maxlen=KEPT)
+        self._recent: deque[Any] = deque(maxlen=KEPT)
 
     def keep(self, value: float, aux: Any) -> None:
-        self._held.append((value, aux))
+        self._recent.append((value, aux))
 
     def find(self, Y: OrbitalPoint) -> tuple[float, Any] | None:
-        for value, aux in self._held:
+        for value, aux in self._recent:
             if all(held is y or np.array_equal(held, y) for held, y in zip(aux.Y, Y, strict=True)):
                 return value, aux
         return None
