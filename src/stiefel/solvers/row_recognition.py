@@ -97,9 +97,8 @@ def remembered(k: Kernels, pairs: SecantBlocks | None, seen: Look) -> SecantBloc
         return SecantBlocks(S, Y, seen.SY)
     size = len(seen.SY)
     K = np.block([[pairs.K, seen.older], [seen.newer, seen.SY]])[-PAIRS * size :, -PAIRS * size :]
-    S, Y = (
-        k.xp.concat([old, new], axis=0)[-PAIRS:, ...] for old, new in ((pairs.S, S), (pairs.Y, Y))
-    )
+    old = max(0, pairs.S.shape[0] + 1 - PAIRS)  # the pairs that are forgotten
+    S, Y = (k.xp.concat([A[old:, ...], B], axis=0) for A, B in ((pairs.S, S), (pairs.Y, Y)))
     return SecantBlocks(S, Y, K)
 
 
