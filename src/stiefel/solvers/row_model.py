@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.base import Kernels
-from stiefel.types import Array, Gradient, NumpyArray
+from stiefel.types import Array, Gradient, Manifold, NumpyArray
 
 from . import row_memory
 from .columns import asymmetry
@@ -144,7 +144,7 @@ class RowModel:
         check_open_interval(self, "nearly", 0.0, 1.0)
         check_open_interval(self, "decay", 0.0, 1.0)
 
-    def init(self, geometry: Any, X: Array, at: Gradient) -> Rows:
+    def init(self, geometry: Manifold, X: Array, at: Gradient) -> Rows:
         """Nothing known yet; given up at once where points are not tall single matrices."""
         kernels = getattr(geometry, "kernels", None)
         if kernels is None or at.level is None or isinstance(X, tuple) or len(X.shape) != 2:
@@ -258,12 +258,19 @@ class RowModel:
         return _with_ritz(memory, columns, offset, exact, resets)
 
     def direction(
-        self, geometry: Any, known: Known, pairs: Pairs, X: Array, at: Gradient, horizontal: bool
+        self,
+        geometry: Manifold,
+        known: Known,
+        pairs: Pairs,
+        X: Array,
+        at: Gradient,
+        horizontal: bool,
     ) -> Array:
         """−H∇f, with the pairs on top of it where the structure is inexact."""
+        kernels: Any = getattr(geometry, "kernels", None)
         if known.exact:
-            return _exact_direction(geometry.kernels, known, X, at, horizontal)
-        phi = partial(_raised, geometry.kernels, known, X)
+            return _exact_direction(kernels, known, X, at, horizontal)
+        phi = partial(_raised, kernels, known, X)
         if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
         return apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
