@@ -32,8 +32,6 @@ GROUPS = {
         "train_orthogonal_network",
         "copying_task",
         "quantisation_rotation",
-        "train_rotation_bfloat16",
-        "training_jax",
         "jax_tree",
         "jax_jit",
         "bilevel_weights",
