@@ -43,6 +43,7 @@ GROUPS = {
         "scf_direct",
         "localization",
         "compressed_modes",
+        "wannier_chain",
         "wannier",
         "gate_synthesis",
         "isometric_tensors",

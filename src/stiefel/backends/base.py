@@ -44,6 +44,7 @@ class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
     pure_numpy = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
+    whole = True  # every row of a matrix is here
     fuses = False  # there are faster versions of the formulas for single matrices
 
     def __init__(self, xp: Any) -> None:

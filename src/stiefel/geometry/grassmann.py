@@ -125,13 +125,20 @@ def check_invariant_gradient(manifold: Any, X: Any, gradient: Any) -> None:
 
 @kernel
 def _project(k: Kernels, X: Array, G: Array) -> Array:
+    if _is_everything(k, X):
+        return 0.0 * G
     return k.subtract(k.sharpen(G), X, k.pairing(X, G))
+
+
+def _is_everything(k: Kernels, X: Array) -> bool:
+    """Whether X spans the whole space: a single point, whose gradients would be rounding errors."""
+    return k.whole and X.shape[-2] == X.shape[-1]
 
 
 @kernel
 def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array, Array]:
     m = k.pairing(X, E)
-    G = k.subtract(k.sharpen(E), X, m)
+    G = 0.0 * E if _is_everything(k, X) else k.subtract(k.sharpen(E), X, m)
     return G, k.dot(G, G), 0.0 * m, k.hermitian(m)
 
 

@@ -49,6 +49,8 @@ def truncated_cg(
     ww, wd, dd = 0.0, 0.0, rz  # ‖W‖², ⟨W, D⟩, ‖D‖² in the preconditioner's inverse
     decrease = largest = 0.0
     for _ in range(MOST * geometry.dimension(x)):
+        if not rz > 0:  # G was the rounding of a gradient without any part along the manifold
+            break
         HD = hessian(D)
         curvature = geometry.inner(x, D, HD)
         if ww > 0 and -accuracy * largest * dd <= curvature <= 0:
