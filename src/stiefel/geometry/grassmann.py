@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array, Metric
+from stiefel.types import Array, Manifold, Metric
 
 from . import hessian as second_order
 from . import metric as metrics
@@ -102,7 +102,7 @@ class Grassmann(Stiefel):
         return float(_distance(self.kernels_at(X), X, Y))
 
 
-def check_invariant_gradient(manifold: Any, X: Any, gradient: Any) -> None:
+def check_invariant_gradient(manifold: Manifold, X: Any, gradient: Any) -> None:
     """Refuse a function on a Grassmann manifold whose gradient sees more than the span.
 
     The part of the gradient that turns the basis would be dropped, and a point that is not

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 MOST = 5  # iterations per dimension: rounding delays an end that exact arithmetic has at one
 
@@ -25,7 +25,7 @@ class ModelStep(NamedTuple):
 
 
 def truncated_cg(
-    geometry: Any,
+    geometry: Manifold,
     x: Array,
     G: Array,
     hessian: Callable[[Array], Array],

@@ -14,7 +14,7 @@ from stiefel.types import Array
 REACH = 3  # mesh steps along every axis in which neighbours are sought
 SAME_LENGTH = 1e-6  # relative, of the neighbours in one shell
 INDEPENDENT = 1e-5  # the least singular value of shells that say different things
-COMPLETE = 1e-8  # of the identity that Σ w b bᵀ must be
+COMPLETE_STENCIL = 1e-8  # of the identity that Σ w b bᵀ must be
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +55,14 @@ class Mesh:
     @cached_property
     def neighbours(self) -> Array:
         """The index of k + b, (B, N)."""
-        return self._moved(self.steps)
+        return self._neighbours(self.steps)
 
     @cached_property
     def origins(self) -> Array:
         """The index of k − b, (B, N)."""
-        return self._moved(-self.steps)
+        return self._neighbours(-self.steps)
 
-    def _moved(self, steps: Array) -> Array:
+    def _neighbours(self, steps: Array) -> Array:
         index = np.indices(self.shape).reshape(len(self.shape), -1)
         there = (index[None] + steps[:, :, None]) % np.reshape(self.shape, (1, -1, 1))
         return np.ravel_multi_index(tuple(np.moveaxis(there, 1, 0)), self.shape)
@@ -136,7 +136,7 @@ def _complete(tensors: Array) -> Array | None:
     d = round(np.sqrt(tensors.shape[1]))
     identity = np.eye(d).ravel()
     weights = np.linalg.lstsq(tensors.T, identity, rcond=None)[0]
-    good = np.abs(weights @ tensors - identity).max() < COMPLETE
+    good = np.abs(weights @ tensors - identity).max() < COMPLETE_STENCIL
     return weights if good else None
 
 

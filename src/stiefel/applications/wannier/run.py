@@ -101,7 +101,7 @@ def wannierize(
     run = _Runs(mesh.size, maxfun, precond, {"method": method, "progress": progress})
     U = run(MeanPhases(M, mesh), U, FIRST_STAGE).x
     spread = Spread(M, mesh, np.zeros((M.shape[-1], len(mesh.shape)))).about(U)
-    return _wannier(given, spread, run(spread, U, rtol), run.spent)
+    return _wannier(given, spread, run(spread, U, rtol), run.evaluations)
 
 
 class _Runs:
@@ -109,7 +109,7 @@ class _Runs:
 
     def __init__(self, points: int, most: int, precond: bool, options: dict[str, Any]) -> None:
         self.points, self.left, self.precond, self.options = points, most, precond, options
-        self.spent = 0
+        self.evaluations = 0
 
     def __call__(self, objective: Spread | MeanPhases, U: Array, tolerance: float) -> Any:
         scale = objective(U)[0] / np.sqrt(self.points)  # every k-point has its share
@@ -120,10 +120,10 @@ class _Runs:
             precond=objective.precond if self.precond else None,
             rtol=0.0,
             gtol=tolerance * abs(scale) or 1e-300,
-            maxfun=max(self.left - self.spent, 1),
+            maxfun=max(self.left - self.evaluations, 1),
             **self.options,
         )
-        self.spent += result.nfev
+        self.evaluations += result.nfev
         return result
 
 
@@ -137,7 +137,7 @@ def _first(given: Overlaps, start: Array | int | None) -> Array:
     return U if given.order is None else U[np.argsort(given.order)]
 
 
-def _wannier(given: Overlaps, spread: Spread, result: stiefel.Result, spent: int) -> Wannier:
+def _wannier(given: Overlaps, spread: Spread, result: stiefel.Result, evaluations: int) -> Wannier:
     U = result.x
     _, _, state = spread(U)
     invariant, off = spread.invariant(), spread.off_diagonal(U)
@@ -155,7 +155,7 @@ def _wannier(given: Overlaps, spread: Spread, result: stiefel.Result, spent: int
         None if C is None else C[order],
         k,
         result,
-        spent,
+        evaluations,
     )
 
 

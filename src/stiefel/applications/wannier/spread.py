@@ -23,8 +23,8 @@ from stiefel.types import Array
 
 from .mesh import Mesh
 
-FLOOR = 0.5  # of the mean spread; see `curvatures`
-LEAST = 1e-8  # |m| where a phase means nothing, and its derivative is infinite
+SPREAD_FLOOR = 0.5  # of the mean spread; see `curvatures`
+LEAST_MODULUS = 1e-8  # |m| where a phase means nothing, and its derivative is infinite
 
 
 class State(NamedTuple):
@@ -69,7 +69,7 @@ class Spread:
         mesh = self.mesh
         MU, m = _diagonals(self.M, mesh, U)
         q, state = self._phases(m)
-        size = np.maximum(np.abs(m), LEAST)
+        size = np.maximum(np.abs(m), LEAST_MODULUS)
         g = (2.0 / mesh.size) * mesh.weights[:, None, None] * (-m + 1j * q * m / size**2)
         return float(state.spreads.sum()), _gradient(self.M, mesh, U, MU, g), state
 
@@ -141,7 +141,7 @@ def curvatures(mesh: Mesh, state: State) -> Array:
     d = mesh.cells[:, None, None, :] + r - r[:, None, :]
     angle = np.einsum("bx,kmnx->bkmn", mesh.vectors, d)
     H = np.einsum("b,bkmn->kmn", mesh.weights, 2.0 * (1.0 - np.cos(angle)))
-    return np.maximum(H, FLOOR * float(np.mean(state.spreads)) or 1.0)
+    return np.maximum(H, SPREAD_FLOOR * float(np.mean(state.spreads)) or 1.0)
 
 
 def divided(mesh: Mesh, U: Array, G: Array, state: State) -> Array:
