@@ -1,7 +1,7 @@
 """Optimisers with orthonormal weights, ours and others', on the tasks of training_tasks.py.
 
     python benchmarks/training.py run mlp attention …     # adds to docs/benchmarks/training.json
-    python benchmarks/training.py render                  # tables and curves of docs/training.md
+    python benchmarks/training.py render         # tables and curves of docs/guide/training.md
 
 Every method gets the same grid of learning rates.  The rate is chosen with the first seed, and the
 best one is run with two further seeds.  A step's time is the CPU time of all of it, forward,

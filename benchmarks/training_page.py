@@ -1,4 +1,4 @@
-"""The tables and curves of docs/training.md, from the record of benchmarks/training.py."""
+"""The tables and curves of docs/guide/training.md, from the record of benchmarks/training.py."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def curves(record: dict[str, Any]) -> None:
 
 def render(record: dict[str, Any]) -> None:
     parts = [table(task, record[task]) for task in TITLES if task in record]
-    page = DOCS / "training.md"
+    page = DOCS / "guide" / "training.md"
     text = page.read_text(encoding="utf-8")
     for name, body in (("tables", "\n\n".join(parts)), ("online", online(record["online_pca"]))):
         mark = f"<!-- {name} -->"

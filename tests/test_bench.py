@@ -203,7 +203,7 @@ def test_quick_benchmark_from_end_to_end(tmp_path):
         assert (tmp_path / name).stat().st_size > 1000
     again = perform(report.benchmark(extent)[0], Request(tmp_path, resume=True))
     assert again.records == outcome.records == FORMAT.load(tmp_path / "bench.jsonl")
-    assert again.held == len(lines)
+    assert again.found_before == len(lines)
 
 
 @pytest.mark.parametrize("script", ["overhead.py", "memory.py"])

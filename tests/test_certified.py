@@ -123,7 +123,7 @@ def test_smallest_eigenvalue_by_lanczos(monkeypatch):
     A = scipy.sparse.csr_array(np.diag(rng.uniform(0.5, 9.0, 40)) + 0.01 * np.ones((40, 40)))
     dense = smallest_eigenvalue(A)
     assert dense == pytest.approx(np.linalg.eigvalsh(A.toarray())[0])
-    monkeypatch.setattr("stiefel.applications.certificate.DENSE", 10)
+    monkeypatch.setattr("stiefel.applications.certificate.DENSE_ROWS", 10)
     assert smallest_eigenvalue(A) == pytest.approx(dense, abs=1e-10)
 
 

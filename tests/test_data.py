@@ -14,7 +14,7 @@ from stiefel.applications.data import (
     JointDiagonalizer,
     ProcrustesRegression,
     TraceRatioDiscriminantAnalysis,
-    scatter,
+    class_scatter,
 )
 
 
@@ -40,7 +40,7 @@ def test_trace_ratio_of_the_digits(digits):
 
 def test_trace_ratio_agrees_with_the_eigenvalue_iteration(digits):
     X, y = digits
-    B, W = scatter(X, y)
+    B, W = class_scatter(X, y)
     W = W + 1e-2 * np.trace(W) / len(W) * np.eye(len(W))
     ratio = 0.0
     for _ in range(50):
@@ -53,7 +53,7 @@ def test_trace_ratio_agrees_with_the_eigenvalue_iteration(digits):
 
 def test_scatter_adds_up(digits):
     X, y = digits
-    B, W = scatter(X, y)
+    B, W = class_scatter(X, y)
     np.testing.assert_allclose(B + W, (len(X) - 1) * np.cov(X.T), rtol=1e-9, atol=1e-6)
 
 

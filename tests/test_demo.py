@@ -53,8 +53,8 @@ def test_every_method_solves_the_same_problem(small):
 
 def test_the_table_fits_and_nothing_is_broken(small, capsys, tmp_path):
     runs = demo.run_all(limit=60.0, seed=0)
-    demo.draw(runs, tmp_path / "demo.png")
-    demo.show(runs, tmp_path / "demo.png", 60.0)
+    demo.draw_runs(runs, tmp_path / "demo.png")
+    demo.show_runs(runs, tmp_path / "demo.png", 60.0)
     out = capsys.readouterr().out
     table = out.split("\n\n")[0]
     assert max(map(len, table.splitlines())) <= 80

@@ -100,10 +100,10 @@ def test_a_lost_run_is_recorded_or_an_error_and_the_rest_is_kept(tmp_path):
 
     outcome = perform(spec(runs, lost=lost), Request(tmp_path, resume=True))
     assert [r["status"] for r in outcome.records] == ["CONVERGED", "FAILED", "CONVERGED"]
-    assert outcome.held == 1 and len(outcome.failures) == 1
+    assert outcome.found_before == 1 and len(outcome.failures) == 1
     assert (tmp_path / "runs.md").read_text() == "done\n"
     again = perform(spec(runs), Request(tmp_path, resume=True))
-    assert again.held == 3 and again.records == outcome.records
+    assert again.found_before == 3 and again.records == outcome.records
 
 
 def test_a_torn_line_and_a_repeated_run_do_not_survive_resuming(tmp_path):
@@ -119,7 +119,7 @@ def test_a_torn_line_and_a_repeated_run_do_not_survive_resuming(tmp_path):
     assert [r["run"]["number"] for r in FORMAT.load(path)] == [0, 1, 2]
     outcome = perform(rest, Request(tmp_path, resume=True))
     assert [r["pid"] for r in outcome.records][:2] == [-5, json.loads(one)["pid"]]
-    assert len(path.read_text().splitlines()) == 4 and outcome.held == 3
+    assert len(path.read_text().splitlines()) == 4 and outcome.found_before == 3
 
 
 def test_control_c_leaves_a_record_that_can_be_resumed(tmp_path):

@@ -40,17 +40,17 @@ def case(seed, n, k, is_complex, scale):
     T = W + X @ gaussian(k, k) * 1e-3 * scale
     Y = cayley.point(kernels, X, W, frame, t)[0]
     grams = cayley.Grams(*kernels.grams(X, Y))
-    pair = ray.secant(kernels, X, W, frame, N, t, G, turns[0], G_new, turns[1])
+    pair = ray.secant_pair(kernels, X, W, frame, N, t, G, turns[0], G_new, turns[1])
     return kernels, {
         "prepare": (X, W),
         "prepare_tangent": (X, T, 0.5),
         "lifted": (grams,),
-        "longest": (frame,),
+        "squared_speed": (frame,),
         "displacement": (frame, t),
         "moved": (frame, t),
         "point": (X, W, frame, t),
         "extrapolate": (X, Y, 1.6),
-        "secant": (X, W, frame, N, t, G, turns[0], G_new, turns[1]),
+        "secant_pair": (X, W, frame, N, t, G, turns[0], G_new, turns[1]),
         "coefficients": (frame, N, t, turns[0], W.conj().T @ G),
         "raise_index": (X, W, Metric(D, 3.0)),
         "squared_change": (pair.curvature, D, 3.0),

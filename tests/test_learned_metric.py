@@ -73,12 +73,12 @@ def test_steps_are_weighed_by_their_stiffness():
     rng, x = np.random.default_rng(5), stiefel.random_point(12, 3, seed=6)
     geometry, learning = Stiefel().bind(x), LearnedMetric(power=1.5)
     at = geometry.gradient(x, rng.standard_normal(x.shape))
-    learned = learning.init(geometry, x, Gradient(0.0, at.G, 1.0, turn=at.turn))
+    learned = learning.init(geometry, x, Gradient(0.0, at.G, 1.0, rotation=at.rotation))
     seen = []
     for size in (1.0, 30.0, 0.1, 7.0, 2.0):
         ray = geometry.ray(x, geometry.project(x, rng.standard_normal(x.shape)))
         new = geometry.gradient(ray(0.1), size * rng.standard_normal(x.shape))
-        pair = ray.secant(0.1, at, new)
+        pair = ray.secant_pair(0.1, at, new)
         learned = learning.observe(geometry, x, pair, learned)
         seen.append(squares(geometry.kernels_at(x), pair.curvature))
     stiffness = np.array([s.normal_change / s.normal_step for s in seen])

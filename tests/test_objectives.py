@@ -29,7 +29,7 @@ from stiefel.objectives import (
     optimal_weights,
     rayleigh_condition_number,
 )
-from stiefel.objectives._base import Cast, product
+from stiefel.objectives._base import Cast, matrix_product
 
 Array = Any
 
@@ -568,7 +568,7 @@ def test_real_data_stay_real_beside_complex_points() -> None:
         assert cast(np.dtype(np.float32)) is cast(np.dtype(np.float32))  # converted once
         for shape in ((5,), (5, 1), (5, 3)):
             X = normal(shape, complex)
-            np.testing.assert_allclose(product(A, X), A @ X, rtol=1e-13)
+            np.testing.assert_allclose(matrix_product(A, X), A @ X, rtol=1e-13)
 
 
 def test_maxcut_of_edges_and_rounding() -> None:

@@ -173,7 +173,7 @@ def test_without_resume_earlier_records_are_set_aside(uninterrupted: Path, tmp_p
     outcome = perform(artefact("figure1", extent), Request(tmp_path))
     assert outcome.set_aside is not None
     assert outcome.set_aside.read_text() == (uninterrupted / "figure1.jsonl").read_text()
-    assert len(outcome.records) == len(FIGURE_METHODS) and outcome.held == 0
+    assert len(outcome.records) == len(FIGURE_METHODS) and outcome.found_before == 0
 
 
 def test_the_figures_data_are_those_of_the_records(uninterrupted: Path) -> None:
@@ -300,7 +300,7 @@ def test_the_committed_records_are_complete_and_can_be_resumed(name: str, tmp_pa
     record = tmp_path / f"{name}.jsonl"
     record.write_bytes((COMMITTED / record.name).read_bytes())
     outcome = perform(artefact(name), Request(tmp_path, resume=True))
-    assert outcome.held == len(outcome.records)  # nothing was run
+    assert outcome.found_before == len(outcome.records)  # nothing was run
     assert without_timings(record) == without_timings(COMMITTED / record.name)
 
 

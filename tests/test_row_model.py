@@ -13,7 +13,7 @@ from stiefel.objectives import Brockett, JointDiagonalization, KohnSham, Procrus
 from stiefel.solvers import METHODS
 from stiefel.solvers import row_model as module
 from stiefel.solvers.columns import _normal_equations, symmetrising
-from stiefel.solvers.row_model import RowModel, Rows, Step, asymmetry
+from stiefel.solvers.row_model import RowModel, Rows, StepEnds, asymmetry
 
 AUTO = METHODS["auto"]
 WITHOUT = replace(AUTO, rows=None)
@@ -139,12 +139,12 @@ def test_with_the_whole_space_in_memory_the_direction_is_newtons():
     V = np.stack((U, U * a))
     rows = Rows(V, a[:, None] * x, D, on=True)
     model = RowModel(blocks=9)
-    rows = model._prepared(rows, Step(x, at, x, at))
+    rows = model._prepared(rows, StepEnds(x, at, x, at))
     assert len(rows.theta) == n - k
     N = -model.direction(rows, x, at, True)
     P = np.eye(n) - x @ x.T
     image = P @ (a[:, None] * N * w) - N @ at.level
-    np.testing.assert_allclose(image, at.G - x @ at.turn, atol=1e-9)
+    np.testing.assert_allclose(image, at.G - x @ at.rotation, atol=1e-9)
     np.testing.assert_allclose(x.T @ N, 0.0, atol=1e-12)
 
 
@@ -267,7 +267,7 @@ def test_nothing_is_held_once_it_is_given_up(monkeypatch):
     x = stiefel.random_point(60, 4, seed=0)
     taken = states(AUTO, KohnSham(60, 1.0), x, Stiefel(), 15)
     assert taken[-1].rows == AUTO.rows.given_up
-    monkeypatch.setattr("stiefel.solvers.lbfgs.LARGE", 100)
+    monkeypatch.setattr("stiefel.solvers.lbfgs.LARGE_POINT", 100)
     assert states(AUTO, Brockett.linear(60, 4), x, Stiefel(), 1)[0].rows == AUTO.rows.given_up
 
 

@@ -13,7 +13,7 @@ from pyscf.pbc import dft as pbc_dft
 from pyscf.pbc import gto as pbc_gto
 
 from stiefel.applications.scf import Smearing, direct, minimize, start
-from stiefel.applications.scf.ensemble import KINDS
+from stiefel.applications.scf.ensemble import SMEARINGS
 from stiefel.applications.scf.start import shaken
 
 
@@ -40,7 +40,7 @@ def chain(kind=pbc_dft.KRKS, **smearing):
     return mf.smearing(**{"sigma": 0.02, **smearing})
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SMEARINGS)
 def test_entropy_is_the_first_moment_of_the_broadened_delta(kind):
     s = Smearing(1.0, kind)
     for x in (-1.3, 0.0, 0.4, 2.0):
@@ -50,7 +50,7 @@ def test_entropy_is_the_first_moment_of_the_broadened_delta(kind):
         assert s.entropy(x) == pytest.approx(-moment, abs=1e-8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SMEARINGS)
 @pytest.mark.parametrize("make", [lambda: scf.UHF(gto.M(atom="B", spin=1, verbose=0)), chain])
 def test_gradient_matches_differences_of_free_energies(kind, make):
     mf = make()

@@ -12,7 +12,7 @@ from stiefel.geometry import ray as ray_formulas
 from stiefel.geometry.cayley import Grams
 from stiefel.geometry.metric import Metric
 from stiefel.geometry.ray import Lowered
-from stiefel.solvers.learned_metric import Learned, pairs_of, squared_change, squared_length
+from stiefel.solvers.learned_metric import Learned, learned_squared_change, pairs_of, squared_length
 from stiefel.solvers.memory import no_pairs, remember
 from stiefel.solvers.problem import Problem
 
@@ -48,8 +48,8 @@ def test_a_secant_pair_is_what_is_carried(case, library):
     y = ray(t)
     old = geometry.gradient(x, into(library, noise_like(rng, X)))
     new = geometry.gradient(y, into(library, noise_like(rng, X)))
-    pair = ray.secant(t, old, new)
-    assert gap(out(pair.s), out(geometry.scale(t, ray.carried(t)))) < 1e-13
+    pair = ray.secant_pair(t, old, new)
+    assert gap(out(pair.s), out(geometry.scale(t, ray.transported_velocity(t)))) < 1e-13
     change = geometry.combine(1.0, new.G, -1.0, ray.transport(t, old.G))
     assert gap(out(pair.y), out(change)) < 1e-13
 
@@ -69,11 +69,11 @@ def test_a_ray_along_a_tangent_is_that_of_its_cotangent(case, library, horizonta
         along = geometry.ray_along(x, wild, metric)
         close = 1e-13 * max(1.0, normal)
         assert gap(out(along(t)), out(plain(t))) < close
-        assert along.longest == pytest.approx(plain.longest, abs=close)
+        assert along.bounded_length == pytest.approx(plain.bounded_length, abs=close)
         assert along.defect == pytest.approx(plain.defect, abs=1e-14)
         old = geometry.gradient(x, into(library, noise_like(rng, X)))
         new = geometry.gradient(plain(t), into(library, noise_like(rng, X)))
-        one, two = along.secant(t, old, new), plain.secant(t, old, new)
+        one, two = along.secant_pair(t, old, new), plain.secant_pair(t, old, new)
         assert gap(out(one.s), out(two.s)) < close
         assert gap(out(one.y), out(two.y)) < close
 
@@ -98,14 +98,14 @@ def test_curvature_is_that_of_the_pair(case):
     ray = geometry.ray(x, case.cotangent(rng, x))
     y = ray(t)
     old, new = (geometry.gradient(p, noise_like(rng, x)) for p in (x, y))
-    pair = s, change, seen = ray.secant(t, old, new)
+    pair = s, change, seen = ray.secant_pair(t, old, new)
     root = rng.standard_normal((k, k)) + (1j * rng.standard_normal((k, k)) if case.dtype else 0)
     D = np.broadcast_to(root @ root.conj().T + np.eye(k), (*x.shape[:-2], k, k))
     D = D if np.iscomplexobj(x) else D.real
     for metric in (Metric(), Metric(omega=1.3), Metric(D, 3.0), Metric(D, 3.0, horizontal=True)):
         expected = geometry.dot(change, geometry.raise_index(y, change, metric))
         learned = (Learned(metric),)
-        found = squared_change(Problem(geometry, None), y, pair, learned, None)
+        found = learned_squared_change(Problem(geometry, None), y, pair, learned, None)
         assert found == pytest.approx(expected, rel=1e-11)
     expected = geometry.dot(change, change)
     assert squared_length(geometry, pair) == pytest.approx(expected, rel=1e-11)
@@ -124,10 +124,10 @@ def test_pairs_of_leaves_are_told_apart():
     geometry = Product((Stiefel(), Stiefel()))
     x = tuple(stiefel.random_point(n, 2, seed=n) for n in (5, 6))
     G = tuple(m.gradient(p, p[::-1].copy()) for m, p in zip(geometry.factors, x, strict=True))
-    at = Lowered(tuple(g.G for g in G), 0.0, tuple(g.turn for g in G))
-    pair = geometry.ray(x, at.G).secant(0.5, at, at)
+    at = Lowered(tuple(g.G for g in G), 0.0, tuple(g.rotation for g in G))
+    pair = geometry.ray(x, at.G).secant_pair(0.5, at, at)
     for leaf, factor, p, g in zip(pairs_of(pair), geometry.factors, x, G, strict=True):
-        alone = factor.ray(p, g.G).secant(0.5, g, g)
+        alone = factor.ray(p, g.G).secant_pair(0.5, g, g)
         assert np.array_equal(leaf.s, alone.s) and np.array_equal(leaf.y, alone.y)
 
 
@@ -173,7 +173,7 @@ def test_a_short_step_is_known_to_its_own_digits(dtype):
         for size in (1.0, 1e-14, 1e9):
             ray, t = geometry.ray(X, size * W), step / size
             new = geometry.gradient(ray(t), E)
-            pairs.append(ray.secant(t, old, new).s)
+            pairs.append(ray.secant_pair(t, old, new).s)
         assert all(gap(s, pairs[0]) < 1e-13 * step for s in pairs)
         assert gap(pairs[0], step * geometry.raise_index(X, W)) < 2 * step**2 + 1e-13 * step
 
@@ -183,8 +183,8 @@ def test_a_lift_that_is_nothing_but_rounding_moves_by_no_more_than_that():
     one, noise = np.eye(2, dtype=np.float32), np.diag(np.float32([6e-8, -6e-8]))
     kernels = Stiefel().bind(one).kernels
     for home in (cayley, fused):
-        made = home.lifted(kernels, Grams(one, one + noise, one + 2 * noise))
-        assert gap(sum(np.split(home.moved(kernels, made, 1.8)[0], 2)), one) < 1e-6
+        made = home.frame_between(kernels, Grams(one, one + noise, one + 2 * noise))
+        assert gap(sum(np.split(home.point_coefficients(kernels, made, 1.8)[0], 2)), one) < 1e-6
 
 
 def test_one_point_serves_a_stack_of_directions():
@@ -214,7 +214,7 @@ def test_a_new_pair_leaves_those_of_the_state_before_as_they_are():
         new = remember(geometry, start, s[i], s[i], 1.0, pairs.rows)
         after = [pairs.S[row] for row in pairs.rows]
         assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
-        assert new.held == min(start.held + 1, 3)
+        assert new.in_use == min(start.in_use + 1, 3)
         pairs = new
 
 

@@ -202,7 +202,7 @@ def test_muon_is_steepest_in_the_spectral_norm(dtype, shape, least):
     for seed in range(5):
         X, G, eye = case(shape, dtype, seed)
         for s in (1.0, 3.0):
-            A = F.muon(s * X, G, eye, s)
+            A = F.muon_direction(s * X, G, eye, s)
             assert np.abs(sym(adjoint(X) @ A)).max() < 1e-10  # tangent
             assert spectral(A) < (1.01 if shape[0] == shape[1] else 1.2)
             assert np.vdot(G, A).real / spectral(A) > least * optimum(X, G)

@@ -14,14 +14,14 @@ from stiefel.function.counted import CountedObjective
 from stiefel.function.differences import Differences
 from stiefel.function.trees import Tree
 from stiefel.geometry.checks import gaussian
-from stiefel.types import Array
+from stiefel.types import Array, Manifold, Manifolds
 
 from .arguments import place
 from .geometry import Grassmann, Stiefel
 
 DIRECTIONS = 3
-FEW = 1000  # entries, each of which is looked at when a gradient is wrong
-LEAST_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient
+FEW_ENTRIES = 1000  # entries, each of which is looked at when a gradient is wrong
+LEAST_TAYLOR_SLOPE = 1.8  # of the error of the linear model, which is 2 for a right gradient
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GradientCheck:
 
 
 def check_gradient(
-    fun: Any, X: Any, *, jac: Any = None, manifold: Any = None, seed: int = 0
+    fun: Any, X: Any, *, jac: Any = None, manifold: Manifolds | None = None, seed: int = 0
 ) -> GradientCheck:
     """Compare the gradient of ``fun`` at X with differences of its values along random curves.
 
@@ -101,7 +101,7 @@ def check_gradient(
     error = _largest_gap(measured, claimed) / scale
     slope = min(t.slope(c) for t, c in zip(tests, claimed, strict=True))
     allowed = max(10.0 * noise / scale, math.sqrt(geometry.eps(point)))
-    correct = error <= allowed and (slope >= LEAST_SLOPE or error <= 0.1 * allowed)
+    correct = error <= allowed and (slope >= LEAST_TAYLOR_SLOPE or error <= 0.1 * allowed)
     if correct:
         return GradientCheck(True, slope, error, "")
     sentence = _explain(tests, measured, gradient, scale, allowed)
@@ -158,7 +158,7 @@ class _Direction:
     """Values of f along one random curve through X."""
 
     def __init__(
-        self, geometry: Any, objective: CountedObjective, X: Any, f: float, rng: Any
+        self, geometry: Manifold, objective: CountedObjective, X: Any, f: float, rng: Any
     ) -> None:
         leaves = X if isinstance(X, tuple) else (X,)
         draws = tuple(_gaussian_like(leaf, rng) for leaf in leaves)
@@ -201,11 +201,11 @@ class _Direction:
 
 
 def _worst(
-    geometry: Any, objective: CountedObjective, tree: Tree, point: Any, gradient: Any
+    geometry: Manifold, objective: CountedObjective, tree: Tree, point: Any, gradient: Any
 ) -> str:
     """Where the gradient, seen along the manifold, is furthest from differences of values."""
     leaves = point if isinstance(point, tuple) else (point,)
-    if sum(math.prod(leaf.shape) for leaf in leaves) > FEW:
+    if sum(math.prod(leaf.shape) for leaf in leaves) > FEW_ENTRIES:
         return ""
     # Values are asked for in the solvers' form, in which a leaf is the point and a tree a tuple.
     flat = Tree(point)

@@ -12,7 +12,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
-METHODS = {  # SciPy's name ↦ ours, in lower case
+SCIPY_METHODS = {  # SciPy's name ↦ ours, in lower case
     "bfgs": "lbfgs",
     "l-bfgs": "lbfgs",
     "l-bfgs-b": "lbfgs",
@@ -48,7 +48,7 @@ def method_name(name: str) -> str:
             f"method {name!r} uses no gradients, and every method here does: "
             'pass jac="2-point" for differences of values, and leave method out'
         )
-    return METHODS.get(lower, lower)
+    return SCIPY_METHODS.get(lower, lower)
 
 
 def translate(task: Any) -> None:

@@ -24,7 +24,7 @@ from stiefel.solvers.curvature import (
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 from stiefel.solvers.trust_region import hessian_of
-from stiefel.types import Point, Status
+from stiefel.types import Manifold, Manifolds, Point, Status
 
 from .arguments import DEFAULT_RTOL, SINGLE_PRECISION_RTOL, place
 
@@ -32,7 +32,7 @@ ZERO = 1e-6  # of the largest curvature: what is called zero …
 ZERO_OF_DIFFERENCES = 1e-5  # … where products with the Hessian are differences of gradients
 STATIONARY = 1e-3  # a gradient larger than this times the largest curvature is none of a minimum
 PRODUCTS = 500
-SHORTEST = 1e-5  # step out of a saddle, as a length
+SHORTEST_ESCAPE = 1e-5  # step out of a saddle, as a length
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def check_minimum(
     *,
     jac: Any = None,
     hessp: Callable[[Any, Any], Any] | None = None,
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     tol: float | None = None,
     maxproducts: int = PRODUCTS,
     seed: int = 0,
@@ -157,7 +157,7 @@ def check_minimum(
 
 
 def _check(
-    geometry: Any,
+    geometry: Manifold,
     objective: CountedObjective,
     X: Point,
     tol: float | None = None,
@@ -238,7 +238,7 @@ CALLS = ("nfev", "njev", "nhev")
 
 
 def leave_saddle(
-    fun: Any, x: Any, direction: Any, *, jac: Any = None, manifold: Any = None
+    fun: Any, x: Any, direction: Any, *, jac: Any = None, manifold: Manifolds | None = None
 ) -> tuple[Any, int]:
     """A point with a smaller value than x, on the curve that leaves x along ``direction``.
 
@@ -257,13 +257,13 @@ def leave_saddle(
 
 
 def _leave(
-    geometry: Any, objective: CountedObjective, X: Point, direction: tuple[Any, ...]
+    geometry: Manifold, objective: CountedObjective, X: Point, direction: tuple[Any, ...]
 ) -> Any | None:
     T = direction if isinstance(X, tuple) else direction[0]
     ray = geometry.ray(X, geometry.lower_index(X, T))
     f, t = objective.value(X), 1.0
     noise = 10.0 * geometry.eps(X) * abs(f)
-    while t > SHORTEST:
+    while t > SHORTEST_ESCAPE:
         values = {s: objective.value(ray(s)) for s in (t, -t)}
         best = min(values, key=lambda s: values[s] if math.isfinite(values[s]) else math.inf)
         if values[best] < f - noise:
@@ -290,7 +290,7 @@ class _Escape:
     def __init__(self, minimize: Callable[..., Result], given: dict[str, Any]) -> None:
         self.minimize, self.given = minimize, given | {"escape": False}
         self.legs: list[Result] = []
-        self.spent = dict.fromkeys(CALLS, 0)
+        self.calls_of_checks = dict.fromkeys(CALLS, 0)
         self.began = time.perf_counter()
 
     def run(self) -> Result:
@@ -340,14 +340,14 @@ class _Escape:
             return question(geometry, objective, X, tree)
         finally:
             for name in CALLS:
-                self.spent[name] += getattr(objective, name)
+                self.calls_of_checks[name] += getattr(objective, name)
 
     def _left(self) -> dict[str, Any]:
         """What is left of the limits."""
         given, done = self.given, self.legs
         limits: dict[str, Any] = {"maxiter": max(given["maxiter"] - sum(r.nit for r in done), 0)}
         if given["maxfun"] is not None:
-            used = sum(r.nfev for r in done) + self.spent["nfev"]
+            used = sum(r.nfev for r in done) + self.calls_of_checks["nfev"]
             limits["maxfun"] = max(given["maxfun"] - used, 0)
         if given["maxtime"] is not None:
             limits["maxtime"] = max(given["maxtime"] - time.perf_counter() + self.began, 1e-3)
@@ -358,7 +358,7 @@ class _Escape:
         legs, result = self.legs, self.legs[-1]
         result.history = History(np.concatenate(_shifted(legs)))
         for name in (*SUMS, *CALLS):
-            result[name] = sum(leg[name] for leg in legs) + self.spent.get(name, 0)
+            result[name] = sum(leg[name] for leg in legs) + self.calls_of_checks.get(name, 0)
         result.seconds = time.perf_counter() - self.began
         result.minimum, result.escapes = check, len(legs) - 1
         if status is not None:

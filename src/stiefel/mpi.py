@@ -16,11 +16,11 @@ import numpy as np
 from stiefel.backends.arrays import describe
 from stiefel.backends.ranks import RankError, Ranks
 from stiefel.geometry.layout import Distributed, Replicated
-from stiefel.types import Array
+from stiefel.types import Array, LibraryManifold
 
 from .geometry import Stiefel
 
-BLOCK = 1024  # rows drawn from one random stream, so that a cut of the rows changes nothing
+ROWS_PER_STREAM = 1024  # of random numbers, so that a cut of the rows changes nothing
 
 
 def row_range(n: int, comm: Any) -> tuple[int, int]:
@@ -37,7 +37,7 @@ def random_point(
     seed: int,
     dtype: Any = np.float64,
     rows: tuple[int, int] | None = None,
-    manifold: Any = None,
+    manifold: LibraryManifold | None = None,
 ) -> Array:
     """This rank's rows of a uniformly distributed point (n, k) or stack (..., n, k).
 
@@ -49,10 +49,11 @@ def random_point(
     if dtype.kind not in "fc":
         raise TypeError(f"dtype is {dtype}; expected a real or complex floating-point dtype")
     start, stop = row_range(n, comm) if rows is None else rows
-    blocks = range(start // BLOCK, -(-stop // BLOCK) if stop > start else start // BLOCK)
-    parts = [_block(seed, b, (*stack, BLOCK, k), dtype.kind == "c") for b in blocks]
+    stream = start // ROWS_PER_STREAM
+    blocks = range(stream, -(-stop // ROWS_PER_STREAM) if stop > start else stream)
+    parts = [_block(seed, b, (*stack, ROWS_PER_STREAM, k), dtype.kind == "c") for b in blocks]
     drawn = np.concatenate([np.empty((*stack, 0, k), dtype), *parts], axis=-2)
-    first = blocks.start * BLOCK
+    first = blocks.start * ROWS_PER_STREAM
     local = drawn[..., start - first : stop - first, :].astype(dtype)
     return nearest(np.ascontiguousarray(local), comm=comm, manifold=manifold)
 
@@ -63,7 +64,7 @@ def _block(seed: int, block: int, shape: tuple[int, ...], is_complex: bool) -> A
     return values + 1j * rng.standard_normal(shape) if is_complex else values
 
 
-def nearest(A: Array, *, comm: Any, manifold: Any = None) -> Array:
+def nearest(A: Array, *, comm: Any, manifold: LibraryManifold | None = None) -> Array:
     """This rank's rows of the point nearest to the matrix whose rows are spread over the ranks."""
     manifold = manifold or Stiefel()
     if comm.Get_size() == 1:

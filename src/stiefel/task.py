@@ -20,7 +20,7 @@ from stiefel.geometry.rotations import determinants
 from stiefel.nonsmooth import task as proximal
 from stiefel.nonsmooth.space import Sum
 from stiefel.runs.checkpoint import Checkpoint, Saved, open_checkpoint, owned
-from stiefel.runs.driver import Run, Solver
+from stiefel.runs.driver import Run
 from stiefel.runs.ledger import Ledger, Snapshot
 from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
@@ -28,11 +28,11 @@ from stiefel.runs.result import Result
 from stiefel.runs.stopping import RoundedGradient, Rule
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
-from stiefel.types import Point
+from stiefel.types import Manifolds, Point, Solver
 
 from .agreement import agree, check_value, guarded, join, shared_callback
 from .arguments import (
-    Leaves,
+    NamedLeaves,
     bind,
     leaves_of,
     objective_of,
@@ -51,7 +51,7 @@ class Task:
     fun: Any
     x0: Any
     jac: Any
-    manifold: Any
+    manifold: Manifolds
     method: Any
     nonsmooth: Any
     constraints: Any
@@ -103,7 +103,7 @@ class Task:
     def _read(self) -> None:
         self.tree: Tree
         self.solver: Solver
-        self.leaves: Leaves
+        self.leaves: NamedLeaves
         with self.ranks.together():
             translate(self)
             if self.unknown:
@@ -119,7 +119,7 @@ class Task:
     def _solver(self) -> Solver:
         if self.nonsmooth is None:
             return solver_of(self.method, self.options)
-        proximal.refuse(self.precond, self.comm)
+        proximal.refuse_unsupported(self.precond, self.comm)
         has_hessian = self.hessp is not None or hasattr(self.fun, "hessp")
         return proximal.choose(self.method, self.options, has_hessian)
 

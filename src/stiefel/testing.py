@@ -17,7 +17,7 @@ from stiefel.geometry.checks import gaussian
 from stiefel.nonsmooth.laws import check_term
 from stiefel.types import Array, Manifold, Point
 
-STEP = 1e-4  # of differences; their error is its square
+DIFFERENCE_STEP = 1e-4  # of differences; their error is its square
 
 Law = Callable[["_Sample"], Iterator[tuple[float, float]]]  # what was found, what was expected
 
@@ -80,8 +80,8 @@ def _rays_begin(s: _Sample) -> Iterator[tuple[float, float]]:
     ray = s.M.ray(s.X, s.W)
     yield s.gap(ray(0.0), s.X), 0.0
     yield ray.squared_norm, 1.0
-    ends = ray(STEP), ray(-STEP)
-    slope = s.M.combine(0.5 / STEP, ends[0], -0.5 / STEP, ends[1])
+    ends = ray(DIFFERENCE_STEP), ray(-DIFFERENCE_STEP)
+    slope = s.M.combine(0.5 / DIFFERENCE_STEP, ends[0], -0.5 / DIFFERENCE_STEP, ends[1])
     yield s.gap(slope, s.M.raise_index(s.X, s.W)), 0.0
 
 
@@ -92,7 +92,12 @@ def _rays_stay(s: _Sample) -> Iterator[tuple[float, float]]:
 
 def _velocities(s: _Sample) -> Iterator[tuple[float, float]]:
     ray = s.M.ray(s.X, s.W)
-    slope = s.M.combine(0.5 / STEP, ray(0.4 + STEP), -0.5 / STEP, ray(0.4 - STEP))
+    slope = s.M.combine(
+        0.5 / DIFFERENCE_STEP,
+        ray(0.4 + DIFFERENCE_STEP),
+        -0.5 / DIFFERENCE_STEP,
+        ray(0.4 - DIFFERENCE_STEP),
+    )
     yield s.gap(slope, ray.velocity(0.4)), 0.0
 
 
@@ -101,7 +106,7 @@ def _transports(s: _Sample) -> Iterator[tuple[float, float]]:
     Y, V, W = ray(0.7), ray.transport(0.7, s.V), ray.transport(0.7, s.W)
     yield s.gap(s.M.project_direction(Y, V), V), 0.0
     yield s.M.inner(Y, V, W), s.M.inner(s.X, s.V, s.W)
-    yield s.gap(s.M.raise_index(Y, W), ray.carried(0.7)), 0.0
+    yield s.gap(s.M.raise_index(Y, W), ray.transported_velocity(0.7)), 0.0
 
 
 def _lifts(s: _Sample) -> Iterator[tuple[float, float]]:

@@ -11,12 +11,16 @@ The laws that a manifold must obey are functions, too: `stiefel.testing.check_ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, Protocol
 
+import numpy as np
+
 Array = Any  # of NumPy, PyTorch, JAX or another library that follows the array API
-Point = Any  # an array, or a tuple of arrays with a manifold for each
+NumpyArray = np.ndarray[Any, Any]  # small matrices, and what files hold
+Leaves = tuple[Array, ...]
+Point = Any  # an array, or leaves with a manifold for each
 Tangent = Any  # has the shape of the point …
 Cotangent = Any  # … and so has this one
 
@@ -80,7 +84,7 @@ class Gradient(NamedTuple):
     G: Cotangent
     norm: float  # ‖G‖_g*
     aux: Any = None  # what the user's function returned for the preconditioner
-    turn: Any = None  # XᴴG, where the manifold has it
+    rotation: Any = None  # XᴴG, where the manifold has it
     finite: bool = True  # f and norm are
     level: Any = None  # herm(XᴴE) of the Euclidean gradient E = G + X level, where it is at hand
 
@@ -123,7 +127,7 @@ class Curve(Protocol):
         ...
 
     @property
-    def longest(self) -> float:
+    def bounded_length(self) -> float:
         """The same where steps must be bounded, 0 where the space is flat."""
         ...
 
@@ -140,7 +144,7 @@ class Curve(Protocol):
         """X'(t)."""
         ...
 
-    def carried(self, t: float) -> Tangent:
+    def transported_velocity(self, t: float) -> Tangent:
         """X'(0), carried isometrically to X(t)."""
         ...
 
@@ -148,8 +152,8 @@ class Curve(Protocol):
         """V at X, carried isometrically to X(t)."""
         ...
 
-    def secant(self, t: float, old: Any, new: Any) -> Any:
-        """The pair (s, y) of a step to X(t) with the gradients (.G, .turn) at both ends."""
+    def secant_pair(self, t: float, old: Any, new: Any) -> Any:
+        """The pair (s, y) of a step to X(t) with the gradients (.G, .rotation) at both ends."""
         ...
 
 
@@ -227,7 +231,7 @@ class Manifold(Protocol):
         """The array D with dot(C, T) = Σ D T for every T; C itself unless XᴴBX = I."""
         ...
 
-    def longest(self, T: Tangent) -> float:
+    def bounded_length(self, T: Tangent) -> float:
         """‖T‖_F, of a stack or tree the largest, where steps must be bounded; 0 in flat spaces."""
         ...
 
@@ -265,6 +269,29 @@ class Manifold(Protocol):
         ...
 
 
+class LibraryManifold(Manifold, Protocol):
+    """What the manifolds of this library can besides: solvers do not ask for it."""
+
+    def bind(self, X: Array, ranks: Any = ...) -> LibraryManifold:
+        """The same with its array library resolved for points like X, or for rows of ranks."""
+        ...
+
+    def kernels_at(self, X: Array) -> Any:
+        """The array operations for points like X."""
+        ...
+
+    def random(self, *shape: int, seed: Any = ..., dtype: Any = ..., like: Any = ...) -> Array:
+        """A random point."""
+        ...
+
+    def check_point(self, X: Array, name: str = ...) -> None:
+        """Raise an error that says what is wrong with X as a point, or return."""
+        ...
+
+
+Manifolds = Manifold | Mapping[Any, Any] | Sequence[Any]  # one for each leaf of a structure
+
+
 class Objective(Protocol):
     """The user's function; its calls are counted where they happen, and nowhere else."""
 
@@ -291,4 +318,16 @@ class Objective(Protocol):
 
     def user_point(self, X: Point) -> Any:
         """X in the structure in which the user gave it."""
+        ...
+
+
+class Solver(Protocol):
+    """The parameters of a method; what varies is its state, a record of arrays and numbers."""
+
+    def init(self, problem: Any, x: Point) -> Any:
+        """The first state; ``problem`` is a `stiefel.solvers.problem.Problem`."""
+        ...
+
+    def step(self, problem: Any, s: Any) -> Any:
+        """The state after ``s``."""
         ...

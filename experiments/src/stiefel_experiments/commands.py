@@ -153,7 +153,7 @@ def _show(outcome: Outcome, left_out: list[str] | None = None) -> None:
 def _document(outcome: Outcome) -> dict[str, Any]:
     return outcome.report.data | {
         "records": len(outcome.records),
-        "executed": len(outcome.records) - outcome.held,
+        "executed": len(outcome.records) - outcome.found_before,
         "not_converged": len(outcome.failures),
         "files": [str(path) for path in outcome.files],
     }

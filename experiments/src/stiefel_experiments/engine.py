@@ -70,7 +70,7 @@ class Outcome:
 
     name: str
     records: list[Record]
-    held: int  # records there before
+    found_before: int  # records there before
     report: Report
     failures: list[str]
     files: list[Path]
@@ -83,7 +83,7 @@ def perform(spec: Spec[Any], request: Request, progress: Progress | None = None)
     path = request.record(spec.name)
     aside = None if request.resume or request.redraw else records.set_aside(path)
     kept = spec.format.load(path)
-    held = len(kept)
+    found_before = len(kept)
     if not request.redraw:
         kept = _complete(spec, request, kept, progress)
     if not kept:
@@ -94,7 +94,7 @@ def perform(spec: Spec[Any], request: Request, progress: Progress | None = None)
         files.append(request.out / name)
         write_bytes(files[-1], data)
     failures = _failures(spec, request, kept)
-    return Outcome(spec.name, kept, held, report, failures, files, aside)
+    return Outcome(spec.name, kept, found_before, report, failures, files, aside)
 
 
 def _complete(

@@ -12,7 +12,7 @@ import scipy.sparse.linalg
 
 from stiefel.types import Array
 
-DENSE = 2500  # rows up to which a full factorisation is quicker than Lanczos near zero
+DENSE_ROWS = 2500  # rows up to which a full factorisation is quicker than Lanczos near zero
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def smallest_eigenvalue(A: Any) -> float:
 def smallest_eigenpair(A: Any) -> tuple[float, Array]:
     """The smallest eigenvalue of a symmetric matrix, with a unit eigenvector."""
     n = A.shape[0]
-    if n <= DENSE:
+    if n <= DENSE_ROWS:
         dense = A.toarray() if scipy.sparse.issparse(A) else np.asarray(A)
         values, vectors = scipy.linalg.eigh(dense, subset_by_index=(0, 0))
         return float(values[0]), vectors[:, 0]

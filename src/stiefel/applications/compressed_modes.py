@@ -24,12 +24,11 @@ import scipy.special
 
 import stiefel
 from stiefel.objectives import CompressedModes
-
-Array = np.ndarray[Any, Any]
+from stiefel.types import NumpyArray as Array
 
 STAGES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)  # ε, of the typical size of ψ
 SUPPORT = 10.0  # times ε: where |ψ| is larger, it has a sign
-FLAT = 1e-8  # decrease over ten iterations: as μ → ∞ rotations among the modes cost nothing
+FLAT_DECREASE = 1e-8  # in ten iterations: as μ → ∞ rotations among the modes cost nothing
 UNSMOOTHED = 1e-13  # an ε beneath the rounding of any ψ
 MOST_EVALUATIONS = 1000  # of the last stage
 
@@ -64,7 +63,7 @@ class Modes:
 
     @property
     def functions(self) -> Array:
-        """ψ_j on the grid, of shape (number, *shape)."""
+        """ψ_j on the grid, of shape ``(number, *shape)``."""
         psi = self.X.T / math.sqrt(self.objective.cell_volume)
         return psi.reshape(-1, *self.objective.shape)
 
@@ -169,7 +168,7 @@ def compressed_modes(
     size = typical_size(lengths, number, mu)
     objective = CompressedModes(tuple(shape), tuple(lengths), mu, stages[0] * size, potential)
     X = _first(objective, number, seed) if start is None else start
-    flat = FLAT * min(1.0, abs(objective.value(X)))  # relative also where |f| < 1
+    flat = FLAT_DECREASE * min(1.0, abs(objective.value(X)))  # relative also where |f| < 1
     results = []
     for epsilon in stages:
         objective = _objective(objective, epsilon * size)

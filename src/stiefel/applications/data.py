@@ -14,7 +14,7 @@ import scipy.linalg
 import stiefel
 from stiefel.objectives import JointDiagonalization as JointObjective
 from stiefel.objectives import Procrustes
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 try:
     from sklearn.base import (
@@ -65,7 +65,7 @@ class TraceRatioDiscriminantAnalysis(Names, TransformerMixin, BaseEstimator):  #
         if not 1 <= k <= X.shape[1]:
             raise ValueError(f"n_components is {k}; expected 1 to {X.shape[1]}, the features")
         self.mean_ = X.mean(axis=0)
-        between, within = scatter(X, labels)
+        between, within = class_scatter(X, labels)
         d = X.shape[1]
         within = within + max(self.shrinkage * np.trace(within) / d, 1e-300) * np.eye(d)
         V, self.ratio_, self.n_iter_ = maximise_trace_ratio(between, within, k, self.tol)
@@ -154,7 +154,7 @@ class JointDiagonalizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.components_ @ np.asarray(X, dtype=np.float64) @ self.components_.T
 
 
-def scatter(X: Array, labels: Array) -> tuple[Array, Array]:
+def class_scatter(X: Array, labels: Array) -> tuple[Array, Array]:
     """(S_b, S_w): the scatter between and within the classes 0, 1, …"""
     counts = np.bincount(labels)
     means = np.stack([X[labels == c].mean(axis=0) for c in range(len(counts))])
@@ -183,7 +183,7 @@ def maximise_trace_ratio(B: Array, W: Array, k: int, tol: float) -> tuple[Array,
 
 
 def _minimise(
-    fun: Any, start: Array, tol: float, manifold: Any = None, scale: float = 1.0
+    fun: Any, start: Array, tol: float, manifold: Manifold | None = None, scale: float = 1.0
 ) -> stiefel.Result:
     """To a gradient that is small against the first one, or against the problem's own scale."""
     return stiefel.minimize(

@@ -19,7 +19,7 @@ from scipy.spatial.transform import Rotation
 from stiefel.objectives import RotationSynchronization
 from stiefel.types import Array
 
-MAX_BYTES = 500_000_000
+MAX_GRAPH_BYTES = 500_000_000
 FIELDS = {"EDGE_SE2": (3, 3), "EDGE_SE3:QUAT": (7, 6)}  # numbers of a pose, rows of the information
 
 
@@ -63,8 +63,10 @@ def read_g2o(path: str | os.PathLike[str]) -> PoseGraph:
         If the file has no edges, edges of two kinds, or numbers that are none.
     """
     file = Path(path)
-    if not file.is_file() or file.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{file} is not a file of at most {MAX_BYTES} bytes; expected a g2o file")
+    if not file.is_file() or file.stat().st_size > MAX_GRAPH_BYTES:
+        raise ValueError(
+            f"{file} is not a file of at most {MAX_GRAPH_BYTES} bytes; expected a g2o file"
+        )
     edges: list[_Edge] = []
     kinds: set[str] = set()
     with file.open(encoding="utf-8", errors="replace") as lines:

@@ -20,10 +20,10 @@ import numpy as np
 import stiefel
 from stiefel.types import Array
 
-KINDS = ("boys", "pipek-mezey", "ibo", "edmiston-ruedenberg")
+LOCALIZATIONS = ("boys", "pipek-mezey", "ibo", "edmiston-ruedenberg")
 POWERS = {"ibo": 4}
 FLOOR = 0.002  # of the mean size of the second derivatives
-NEGLIGIBLE = 1e-12  # of the largest eigenvalue of the integrals (ij|kl)
+NEGLIGIBLE_INTEGRALS = 1e-12  # of the largest eigenvalue of the integrals (ij|kl)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +140,8 @@ def localize(
 
 def matrices(mol: Any, orbitals: Array, kind: str) -> Array:
     """M_x: dipole integrals about the centre of charge, populations, or factors of (ij|kl)."""
-    if kind not in KINDS:
-        raise ValueError(f"kind is {kind!r}; expected {' or '.join(map(repr, KINDS))}")
+    if kind not in LOCALIZATIONS:
+        raise ValueError(f"kind is {kind!r}; expected {' or '.join(map(repr, LOCALIZATIONS))}")
     orbitals = np.asarray(orbitals)
     if orbitals.dtype.kind == "c":
         raise TypeError("the orbitals are complex; localisation here is for real ones")
@@ -174,6 +174,6 @@ def _factors(mol: Any, orbitals: Array) -> Array:
     n = orbitals.shape[1]
     integrals = ao2mo.restore(1, ao2mo.kernel(mol, orbitals), n).reshape(n * n, n * n)
     values, vectors = np.linalg.eigh(integrals)
-    kept = values > NEGLIGIBLE * values[-1]
+    kept = values > NEGLIGIBLE_INTEGRALS * values[-1]
     B = (vectors[:, kept] * np.sqrt(values[kept])).T.reshape(-1, n, n)
     return 0.5 * (B + B.swapaxes(1, 2))

@@ -10,12 +10,13 @@ projections and explained variances add up.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.linalg
 
 import stiefel
+from stiefel.types import Array
 
 try:
     from sklearn.base import BaseEstimator, TransformerMixin
@@ -26,9 +27,8 @@ except ModuleNotFoundError as error:  # pragma: no cover
         "stiefel.applications.sparse_pca needs scikit-learn: pip install scikit-learn"
     ) from error
 
-Array = Any
 
-HELD = 100.0  # a weight, against λ₁ = 1, that keeps a loading at zero
+WEIGHT_AT_ZERO = 100.0  # a weight, against λ₁ = 1, that keeps a loading at zero
 PENALTIES = {"loadings": stiefel.L1, "features": stiefel.RowNorms}
 
 
@@ -119,7 +119,7 @@ class OrthogonalSparsePCA(Names, TransformerMixin, BaseEstimator):  # type: igno
         result = solved(V, PENALTIES[self.penalty](float(self.alpha)))
         self.n_iter_, self.converged_ = max(result.nit, 1), bool(result.success)
         if self.refit and not result.support.all():
-            result = solved(result.x, stiefel.L1(np.where(result.support, 0.0, HELD)))
+            result = solved(result.x, stiefel.L1(np.where(result.support, 0.0, WEIGHT_AT_ZERO)))
             self.n_iter_ += result.nit
             self.converged_ &= bool(result.success)
         return result.x

@@ -149,7 +149,7 @@ def staircase(
         bound = max(bound, lower_bound(relaxation, X, least))
         if least >= -allowed or X.shape[1] == max_rank:
             break
-        X = lifted(relaxation, X, v)
+        X = with_one_more_row(relaxation, X, v)
     found = _best(problem, begin, rounded(X, d), rtol, method)
     certificate = Certificate(found.certificate.value, bound, least)
     return Staircase(found.rotations, found.result, certificate, tuple(floors), least >= -allowed)
@@ -170,7 +170,7 @@ def lower_bound(relaxation: Relaxation, X: Array, least: float) -> float:
     return 0.5 * trace + 0.5 * m * d * min(least, 0.0)
 
 
-def lifted(relaxation: Relaxation, X: Array, v: Array) -> Array:
+def with_one_more_row(relaxation: Relaxation, X: Array, v: Array) -> Array:
     """X with one more row for every matrix, moved along v as far as f falls."""
     m, _, d = X.shape
     before = relaxation(X)[0]

@@ -43,7 +43,8 @@ def kernel(formula: Callable[..., R]) -> Callable[..., R]:
 class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
-    plain = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
+    pure_numpy = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
+    whole = True  # every row of a matrix is here
     fuses = False  # there are faster versions of the formulas for single matrices
 
     def __init__(self, xp: Any) -> None:
@@ -109,7 +110,7 @@ class Kernels:
         """
         result = copy.copy(self)
         result.weights, result._weigh, result._sharpen = weights, weigh, sharpen
-        result.plain = False
+        result.pure_numpy = False
         return result
 
     def weigh(self, A: Array) -> Array:

@@ -38,7 +38,7 @@ CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
 
 
 class NumpyKernels(Kernels):
-    plain = True
+    pure_numpy = True
     fuses = True
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class NumpyKernels(Kernels):
         if C.dtype.kind == "c":
             return super().block_dot(block, C)
         found = block.reshape(len(block), -1).dot(C.reshape(-1))
-        found = found if self.plain else self.reduce(found)[0]
+        found = found if self.pure_numpy else self.reduce(found)[0]
         return found.astype(np.float64, copy=False)
 
     def block_add(
@@ -106,7 +106,7 @@ class NumpyKernels(Kernels):
         rows, weights = block.reshape(len(block), -1), weights.astype(block.dtype, copy=False)
         if gemv is None:
             return a * C + (weights @ rows).reshape(C.shape)
-        out = C if overwrite and self.plain else C.copy()
+        out = C if overwrite and self.pure_numpy else C.copy()
         gemv(1.0, rows.T, weights, beta=a, y=out.reshape(-1), overwrite_y=True)
         return out
 
@@ -115,10 +115,10 @@ class NumpyKernels(Kernels):
         return block
 
     def dot(self, A: Array, B: Array) -> Array:
-        return np.vdot(A, B).real if self.plain else super().dot(A, B)
+        return np.vdot(A, B).real if self.pure_numpy else super().dot(A, B)
 
     def gram(self, A: Array, B: Array) -> Array:
-        return product(self.adjoint(A), B) if self.plain else super().gram(A, B)
+        return product(self.adjoint(A), B) if self.pure_numpy else super().gram(A, B)
 
     def assemble(self, rows: Any) -> Array:
         # Column-major, as LAPACK wants it; np.block and concatenate cost three times as much.
@@ -175,8 +175,8 @@ class NumpyKernels(Kernels):
     def axpby(self, p: Any, x: Array, q: Any, y: Array) -> Array:
         out = p * x
         axpy = _AXPY.get(out.dtype)
-        plain = not isinstance(q, np.ndarray)  # a stack of columns has one number for each
-        if axpy is None or not (plain and out.flags.c_contiguous and y.flags.c_contiguous):
+        scalar = not isinstance(q, np.ndarray)  # a stack of columns has one number for each
+        if axpy is None or not (scalar and out.flags.c_contiguous and y.flags.c_contiguous):
             out += q * y
         elif out.size:  # BLAS refuses empty arrays
             axpy(y.reshape(-1), out.reshape(-1), a=q)

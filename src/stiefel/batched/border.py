@@ -11,10 +11,14 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from stiefel.types import Array, Leaves, Manifold, Manifolds
+
 from .kernels import PerProblem
 from .leaves import Free, Leaf, Matrices
 from .libraries import kernels_of
 from .shared import (
+    DEFAULT_RTOL,
+    SINGLE_PRECISION_RTOL,
     Euclidean,
     Grassmann,
     Sphere,
@@ -24,12 +28,7 @@ from .shared import (
     kernels_for,
     library,
 )
-from .state import Leaves, Limits
-
-Array = Any
-
-DEFAULT_RTOL = 1e-6
-SINGLE_PRECISION_RTOL = 1e-4
+from .state import Limits
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Border:
         return parts[0] if self.tree.is_leaf else self.tree.unflatten(parts)
 
 
-def border_of(x0: Any, manifold: Any) -> Border:
+def border_of(x0: Any, manifold: Manifolds | None) -> Border:
     """The border of a batch x0; points themselves are not looked at."""
     tree = Tree(x0)
     arrays = tree.flatten(x0)
@@ -92,7 +91,7 @@ def _check_batch(arrays: tuple[Any, ...], tree: Tree) -> None:
             )
 
 
-def _leaf(factor: Any, x: Array, path: str) -> tuple[Leaf, tuple[int, ...]]:
+def _leaf(factor: Manifold, x: Array, path: str) -> tuple[Leaf, tuple[int, ...]]:
     k, shape = kernels_of(x), tuple(x.shape[1:])
     if isinstance(factor, Euclidean):
         return Free(k), shape or (1,)

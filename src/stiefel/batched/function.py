@@ -10,11 +10,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from .border import Border
-from .shared import check_gradient, describe, is_array, library
-from .state import Leaves
+from stiefel.types import Array, Leaves
 
-Array = Any
+from .border import Border
+from .shared import describe, is_array, library, validated_gradient
 
 
 class BatchFunction:
@@ -81,9 +80,9 @@ class BatchFunction:
     def _gradients(self, G: Any, point: Any) -> Leaves:
         tree = self._border.tree
         if tree.is_leaf:
-            return self._border.enter(check_gradient(G, point, "the gradient"))
+            return self._border.enter(validated_gradient(G, point, "the gradient"))
         parts = zip(tree.flatten(G, "the gradient"), tree.flatten(point), tree.paths, strict=True)
-        checked = tuple(check_gradient(g, p, f"the gradient at {path}") for g, p, path in parts)
+        checked = tuple(validated_gradient(g, p, f"the gradient at {path}") for g, p, path in parts)
         return self._border.enter(tree.unflatten(checked))
 
     def _differentiated(self, X: Leaves, told: tuple[Array, ...]) -> tuple[Array, Leaves]:

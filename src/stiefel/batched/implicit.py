@@ -16,14 +16,14 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from stiefel.types import Array, Leaves
+
 from .border import Border
 from .leaves import Leaf, Matrices
-from .state import Leaves
 
-Array = Any
-Apply = Callable[[Leaves], Leaves]
+LeafMap = Callable[[Leaves], Leaves]
 
-FLAT = 1e-10  # curvature, relative to the largest seen, that counts as none
+FLAT_CURVATURE = 1e-10  # curvature, relative to the largest seen, that counts as none
 SOLVED = 1e-6  # relative residual beyond which a system has no solution
 MESSAGE = (
     "the derivative of the solution is NaN: the point is no strict minimum (up to directions "
@@ -52,7 +52,7 @@ class Operator:
         bent = self._map(bend, T, self._multipliers, self._second.hessian(T))
         return self._map(to_cotangent, self.x, bent), T
 
-    def with_normals(self, weight: Any) -> Apply:
+    def with_normals(self, weight: Any) -> LeafMap:
         """z ↦ A z with this λ."""
 
         def image(z: Leaves) -> Leaves:
@@ -108,7 +108,7 @@ def to_cotangent(leaf: Leaf, X: Array, E: Array) -> Array:
 # -- eager conjugate gradients ------------------------------------------------------------------
 
 
-def conjugate_gradients(image: Apply, b: Leaves) -> tuple[Leaves, bool]:
+def solved_by_gradients(image: LeafMap, b: Leaves) -> tuple[Leaves, bool]:
     """z with A z = b, and whether there is such a z."""
     z, good = descend(image, b)
     residual = tuple(u - v for u, v in zip(b, image(z), strict=True))
@@ -127,7 +127,7 @@ def is_definite(operator: Operator) -> tuple[bool, float]:
     return descend(lambda z: operator.on_tangents(z)[0], b)[1], curvature
 
 
-def descend(image: Apply, b: Leaves) -> tuple[Leaves, bool]:
+def descend(image: LeafMap, b: Leaves) -> tuple[Leaves, bool]:
     """Conjugate gradients from zero; and whether curvature stayed positive."""
     eps = max(float(_eps(v)) for v in b)
     z, r, p = tuple(0.0 * v for v in b), b, b
@@ -139,7 +139,7 @@ def descend(image: Apply, b: Leaves) -> tuple[Leaves, bool]:
         Ap = image(p)
         pp, pAp = dot(p, p), dot(p, Ap)
         largest = max(largest, math.sqrt(dot(Ap, Ap) / pp))
-        if not pAp > FLAT * largest * pp:  # a direction that is rounding has no curvature
+        if not pAp > FLAT_CURVATURE * largest * pp:  # a direction that is rounding has no curvature
             return z, rr <= SOLVED**2 * bb
         alpha = rr / pAp
         z = tuple(u + alpha * v for u, v in zip(z, p, strict=True))

@@ -9,18 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stiefel.types import Array, Leaves, Manifolds
+
 from .border import Border, limits_of
 from .function import takes_index
-from .jax_solve import run
+from .jax_solve import run_loop
 from .result import ManyResult, summary
 from .shared import check_place, describe
-from .state import Leaves
-
-Array = Any
 
 
 def minimize_batch(
-    fun: Any, x0: Any, border: Border, manifold: Any, jac: Any, limits: dict[str, Any]
+    fun: Any, x0: Any, border: Border, manifold: Manifolds | None, jac: Any, limits: dict[str, Any]
 ) -> ManyResult:
     """All problems until the last one has ended; ``fun`` is traced."""
     started, tree = time.perf_counter(), border.tree
@@ -44,7 +43,7 @@ def minimize_batch(
             )
         return f, border.enter(G, "the gradient")
 
-    found = jax.jit(lambda x: run(border, read, both, x))(tuple(leaves))
+    found = jax.jit(lambda x: run_loop(border, read, both, x))(tuple(leaves))
     x = found.x[0] if tree.is_leaf else tree.unflatten(found.x)
     defects = [leaf.feasibility(v) for leaf, v in zip(border.leaves, border.enter(x), strict=True)]
     known = [d for d in defects if d is not None]

@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from .border import Border
-from .implicit import FLAT, MESSAGE, SOLVED, Operator
-from .state import Leaves
+from stiefel.types import Array, Leaves
 
-Array = Any
+from .border import Border
+from .implicit import FLAT_CURVATURE, MESSAGE, SOLVED, Operator
 
 
 def attach(
@@ -137,7 +136,7 @@ def _descend(image: Any, b: Array) -> tuple[Array, Array]:
         pp, pAp = jnp.vdot(p, p), jnp.vdot(p, Ap)
         largest = jnp.maximum(largest, jnp.linalg.norm(Ap) / jnp.sqrt(pp))
         # A direction that is rounding has no curvature, and no meaning.
-        flat = ~(pAp > FLAT * largest * pp)
+        flat = ~(pAp > FLAT_CURVATURE * largest * pp)
         alpha = jnp.where(flat, 0.0, rr / jnp.where(flat, 1.0, pAp))
         z, r = z + alpha * p, r - alpha * Ap
         new = jnp.vdot(r, r)

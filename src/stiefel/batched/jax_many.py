@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from stiefel.backends.jax import JaxKernels
+from stiefel.types import Array
 
 from .kernels import PerProblem
-
-Array = Any
 
 UNROLLED = 8  # columns
 

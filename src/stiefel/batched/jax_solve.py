@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
+from stiefel.types import Array, Leaves, Manifolds
+
 from .border import Border, border_of, limits_of
 from .jax_implicit import attach
 from .shared import METHODS, Status, Tree, check_place, describe
 from .solver import ManyLBFGS
-from .state import CODES, Leaves, Limits, State
-
-Array = Any
+from .state import CODES, Limits, State
 
 
 class Solution(NamedTuple):
@@ -54,7 +54,7 @@ def minimize(
     x0: Any,
     *,
     args: tuple[Any, ...] = (),
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     rtol: float | None = None,
     gtol: float = 0.0,
     ftol: float = 0.0,
@@ -150,7 +150,7 @@ class _Value:
         return f, tuple(jnp.conj(g) if jnp.iscomplexobj(g) else g for g in G)
 
 
-def _check_point(tree: Tree, leaves: Leaves, manifold: Any) -> None:
+def _check_point(tree: Tree, leaves: Leaves, manifold: Manifolds | None) -> None:
     """As `stiefel.minimize` does, where the start is known."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return
@@ -185,7 +185,7 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
             inner = zip(G, border.inner, strict=True)
             return f, tuple(g.reshape(g.shape[0], *s) for g, s in inner)
 
-        return run(border, limits, shown, x)
+        return run_loop(border, limits, shown, x)
 
     @solve.def_vmap
     def larger(size: int, batched: Any, x: Leaves, constants: tuple[Array, ...]) -> Any:
@@ -212,7 +212,7 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
     return solve
 
 
-def run(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
+def run_loop(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
     """The loop; arrays have the axis of problems."""
     auto = METHODS["auto"]
     solver = ManyLBFGS(
@@ -238,4 +238,4 @@ def run(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
     )
 
 
-__all__ = ["Solution", "minimize", "run"]
+__all__ = ["Solution", "minimize", "run_loop"]

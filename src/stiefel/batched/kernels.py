@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from .shared import Kernels, NumpyKernels
+from stiefel.types import Array
 
-Array = Any
+from .shared import Kernels, NumpyKernels
 
 UNROLLED_SOLVE = 12  # rows of a system that is eliminated elementwise
 UNROLLED_EIGH = 4  # columns of a matrix that is diagonalised elementwise
-FEW = 300  # matrices, for which LAPACK takes less time
+FEW_MATRICES = 300  # matrices, for which LAPACK takes less time
 SWEEPS = 4  # of Jacobi's method; three give six digits of a 4×4 matrix
 
 
@@ -312,7 +312,7 @@ class NumpyMany(PerProblem, NumpyKernels):
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         return formula(self, *arguments)
 
-    plain = fuses = False  # NumPy's own versions are for one problem
+    pure_numpy = fuses = False  # NumPy's own versions are for one problem
     dot, gram, grams, pairing = Kernels.dot, Kernels.gram, Kernels.grams, Kernels.pairing
 
     def adjoint(self, A: Array) -> Array:
@@ -416,7 +416,7 @@ class NumpyMany(PerProblem, NumpyKernels):
         return np.array(a, order="C", subok=False)
 
     def eigh(self, A: Array) -> tuple[Array, Array]:
-        if len(A) >= FEW and A.shape[-1] <= UNROLLED_EIGH:
+        if len(A) >= FEW_MATRICES and A.shape[-1] <= UNROLLED_EIGH:
             return jacobi(self, A)
         values, vectors = np.linalg.eigh(np.ascontiguousarray(A))
         return side_by_side(values), side_by_side(vectors)

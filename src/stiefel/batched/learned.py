@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from stiefel.types import Array
+
 from .kernels import PerProblem
 from .leaves import Leaf, Metric
 from .shared import (
-    DWARFED,
+    DWARFED_NORMAL_PART,
     INVARIANCE,
     LearnedMetric,
     Secant,
@@ -19,8 +21,6 @@ from .shared import (
     spread,
     squares,
 )
-
-Array = Any
 
 
 class Learned(NamedTuple):
@@ -35,8 +35,8 @@ class Learned(NamedTuple):
     weight: Array  # Σ w
     judged: Array  # Σ w when D was last compared
     ratio: Array  # the largest ‖T‖²/‖S‖² seen
-    turn_step: Array  # Σ‖A‖²
-    turn_change: Array  # Σ‖B‖²
+    rotation_step: Array  # Σ‖A‖²
+    rotation_change: Array  # Σ‖B‖²
     normal_step: Array  # Σ‖S‖²
     normal_change: Array  # Σ‖T‖²
 
@@ -55,13 +55,13 @@ def nothing_learned(leaf: Leaf, X: Array, zero: Array) -> Learned:
     return Learned(D, zero + 2.0, flags, zero + 1.0, P, P, *(zero,) * 7)
 
 
-def invariant(leaf: Leaf, turn: Array | None, scale: Array) -> Array:
+def invariant(leaf: Leaf, rotation: Array | None, scale: Array) -> Array:
     """Whether gradients have no rotation part, as those of f(XQ) = f(X) have none."""
     if leaf.spans_only:
         return scale >= 0
     if not leaf.learns:
         return scale < 0
-    return leaf.turning(turn, scale) <= INVARIANCE * scale
+    return leaf.turning(rotation, scale) <= INVARIANCE * scale
 
 
 class Observer(NamedTuple):
@@ -102,7 +102,7 @@ class Observer(NamedTuple):
             )
         seen = squares(leaf.k, pair.curvature)
         ss, tt, aa, bb = seen[2:]
-        least = DWARFED * eps
+        least = DWARFED_NORMAL_PART * eps
         told = (ss > xp.maximum(0.0 * ss + 1e-30, least * aa)) & (tt > least * bb)
         told = look & told & xp.isfinite(ss + tt + aa + bb)
         new = self._accumulate(old, seen, told)
@@ -126,8 +126,8 @@ class Observer(NamedTuple):
                 weight=fade * old.weight + own,
                 judged=fade * old.judged,
                 ratio=largest,
-                turn_step=d * old.turn_step + aa / unit,
-                turn_change=d * old.turn_change + bb / unit,
+                rotation_step=d * old.rotation_step + aa / unit,
+                rotation_change=d * old.rotation_change + bb / unit,
                 normal_step=d * old.normal_step + ss / unit,
                 normal_change=d * old.normal_change + tt / unit,
             ),
@@ -144,8 +144,8 @@ class Observer(NamedTuple):
 
         (D,) = self.k.on_some(news, compared, (new.P, new.R, new.D), (new.D,))
         judged = xp.where(news, new.weight, new.judged)
-        usable = (new.turn_change > 0) & (new.normal_step > 0) & ~new.horizontal & ripe
-        square = new.normal_change * new.turn_step / (new.normal_step * new.turn_change)
+        usable = (new.rotation_change > 0) & (new.normal_step > 0) & ~new.horizontal & ripe
+        square = new.normal_change * new.rotation_step / (new.normal_step * new.rotation_change)
         omega = xp.clip(
             xp.sqrt(xp.where(usable, square, 1.0 + 0.0 * square)), 1.0, r.rotation_range
         )
@@ -155,8 +155,8 @@ class Observer(NamedTuple):
     def _balanced(self, learned: tuple[Learned, ...], look: Array) -> tuple[Learned, ...]:
         """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""
         xp = self.k.xp
-        steps = [leaf.normal_step + leaf.turn_step for leaf in learned]
-        changes = [leaf.normal_change + leaf.turn_change for leaf in learned]
+        steps = [leaf.normal_step + leaf.rotation_step for leaf in learned]
+        changes = [leaf.normal_change + leaf.rotation_change for leaf in learned]
         known, scales, most = look, [], 0.0 * steps[0]
         for step, change in zip(steps, changes, strict=True):
             known = known & (step > 0) & (change > 0)

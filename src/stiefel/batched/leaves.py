@@ -16,6 +16,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from stiefel.types import Array
+
 from .kernels import PerProblem
 from .shared import (
     Curvature,
@@ -26,11 +28,9 @@ from .shared import (
     lower_span_gradient,
     raise_columns,
     raise_rotation,
-    secant,
+    secant_pair,
     squared_change,
 )
-
-Array = Any
 
 
 class Metric(NamedTuple):
@@ -41,7 +41,7 @@ class Metric(NamedTuple):
     scale: Array  # (B,), of this leaf among the leaves of a tree
 
 
-class Trial(NamedTuple):
+class RayTrial(NamedTuple):
     """A point on the ray, and the matrices that the secant pair of the step to it needs."""
 
     X: Array
@@ -61,14 +61,14 @@ class Leaf(Protocol):
     def size_limited(self) -> bool: ...  # a step has a longest length
 
     def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]: ...
-    def trial(self, X: Array, W: Array, t: Array) -> Trial: ...
-    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant: ...
+    def trial(self, X: Array, W: Array, t: Array) -> RayTrial: ...
+    def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant: ...
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array: ...
     def aim(self, X: Array, T: Array, horizontal: Array) -> tuple[Array, Array]: ...
     def dot(self, V: Array, W: Array) -> Array: ...
     def squared_length(self, pair: Secant) -> Array: ...
     def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array: ...
-    def turning(self, turn: Array | None, like: Array) -> Array: ...
+    def turning(self, rotation: Array | None, like: Array) -> Array: ...
     def defect(self, X: Array, like: Array) -> Array: ...
     def feasibility(self, X: Array) -> Array | None: ...
     def restore(self, X: Array) -> Array: ...
@@ -87,15 +87,15 @@ class Matrices:
         lower = lower_span_gradient if self.spans_only else lower_gradient
         return lower(self.k, X, E)[:3]
 
-    def trial(self, X: Array, W: Array, t: Array) -> Trial:
+    def trial(self, X: Array, W: Array, t: Array) -> RayTrial:
         frame, _, _ = cayley.prepare(self.k, X, W)
         t = self.k.spread_out(t, X)
-        return Trial(*_swapped(cayley.point(self.k, X, W, frame, t), t, frame))
+        return RayTrial(*_swapped(cayley.point(self.k, X, W, frame, t), t, frame))
 
-    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant:
+    def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant:
         _, t, frame, N = trial
         assert frame is not None
-        return secant(self.k, X, W, frame, N, t, *old, *new)
+        return secant_pair(self.k, X, W, frame, N, t, *old, *new)
 
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array:
         omega = self.k.spread_out(metric.omega, X)
@@ -111,10 +111,10 @@ class Matrices:
         k = self.k
         m = k.gram(X, T)
         theta = k.spread_out(0.5 + 0.5 * k.numbers(horizontal), X)
-        turn = k.skew(m)
-        W = k.subtract(T, X, k.hermitian(m) + theta * turn)
+        rotation = k.skew(m)
+        W = k.subtract(T, X, k.hermitian(m) + theta * rotation)
         return W, self._largest(W, k.weigh(W)) + 3.0 * self._largest(
-            turn, (1.0 - theta) ** 2 * turn
+            rotation, (1.0 - theta) ** 2 * rotation
         )
 
     def _largest(self, A: Array, B: Array) -> Array:
@@ -133,9 +133,9 @@ class Matrices:
         seen: Curvature = pair.curvature
         return metric.scale * squared_change(self.k, seen, metric.D, metric.omega)
 
-    def turning(self, turn: Array | None, like: Array) -> Array:
+    def turning(self, rotation: Array | None, like: Array) -> Array:
         """‖A‖_F of the rotation part of a gradient."""
-        return self.k.xp.sqrt(self.k.squared_frobenius(turn))
+        return self.k.xp.sqrt(self.k.squared_frobenius(rotation))
 
     def defect(self, X: Array, like: Array) -> Array:
         """‖XᴴX − I‖/(10 eps √k): more than 1 breaks the promise."""
@@ -171,11 +171,11 @@ class Free:
         G = 1.0 * E
         return G, self.k.dot(G, G), None
 
-    def trial(self, X: Array, W: Array, t: Array) -> Trial:
+    def trial(self, X: Array, W: Array, t: Array) -> RayTrial:
         t = self.k.spread_out(t, X)
-        return Trial(X + t * W, t)
+        return RayTrial(X + t * W, t)
 
-    def pair(self, X: Array, W: Array, trial: Trial, old: Any, new: Any) -> Secant:
+    def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant:
         return Secant(trial.t * W, new[0] - old[0])
 
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array:
@@ -193,7 +193,7 @@ class Free:
     def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array:
         return metric.scale * self.k.dot(pair.y, pair.y)
 
-    def turning(self, turn: Array | None, like: Array) -> Array:
+    def turning(self, rotation: Array | None, like: Array) -> Array:
         return 0.0 * like
 
     def defect(self, X: Array, like: Array) -> Array:

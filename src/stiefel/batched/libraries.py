@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+
+from stiefel.types import Array
 
 from .kernels import NumpyMany, PerProblem
 from .shared import library
-
-Array = Any
 
 
 def kernels_of(x: Array) -> PerProblem:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.types import Array, Leaves, Manifolds
+
 from .border import Border, border_of, limits_of, tolerance
 from .function import BatchFunction
 from .result import ManyProgress, ManyResult, collect
@@ -27,12 +29,10 @@ from .shared import (
     own_copy,
 )
 from .solver import ManyLBFGS
-from .state import CODES, Leaves, Limits, State
-
-Array = Any
+from .state import CODES, Limits, State
 
 KEEP = 0.5  # of the batch may have ended before it is packed
-LEAST = 256  # problems of a part
+LEAST_PROBLEMS = 256  # problems of a part
 
 
 def minimize_many(
@@ -40,7 +40,7 @@ def minimize_many(
     x0: Any,
     *,
     jac: Any = None,
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     rtol: Any = None,
     gtol: Any = 0.0,
     ftol: Any = 0.0,
@@ -121,7 +121,7 @@ def minimize_many(
     line = ManyProgress(x[0].shape[0]) if progress else None
     limit = math.inf if maxtime is None else float(maxtime)
     with np.errstate(all="ignore"):
-        return Batch(border, function, line, limit).run(solver, x)
+        return RunningBatch(border, function, line, limit).run(solver, x)
 
 
 def _solver(
@@ -156,7 +156,7 @@ class Part(NamedTuple):
     index: Array
 
 
-class Batch:
+class RunningBatch:
     """A batch at work."""
 
     def __init__(
@@ -187,7 +187,7 @@ class Batch:
         k, size = self._border.k, x[0].shape[0]
         entries = sum(math.prod(leaf.shape[1:]) for leaf in x)
         self._whole, self._size = solver, size
-        self._rows = max(LEAST, k.fast_memory // entries)
+        self._rows = max(LEAST_PROBLEMS, k.fast_memory // entries)
         index = k.xp.arange(size, device=k.device(x[0]))
         own = tuple(map(k.own, x))
         return self._parts(solver.init(own), index)
@@ -234,7 +234,7 @@ class Batch:
             if gone.shape[0]:
                 nothing: Any = ()  # of what the result does not need
                 brief = part.state._replace(
-                    memory=nothing, learned=(), search=nothing, G=(), turns=(), W=()
+                    memory=nothing, learned=(), search=nothing, G=(), rotations=(), W=()
                 )
                 self._ended.append((part.index[gone], k.take(brief, gone)))
                 self._function.dropped(part.index[gone], k.take(part.state.best.x, gone))

@@ -7,14 +7,13 @@ of the oldest pair.  Small matrices have shape (B, m, m), blocks (B, m, ...) for
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from stiefel.types import Array, Leaves
 
 from .kernels import PerProblem
 from .leaves import Leaf
 from .shared import Secant
-
-Array = Any
-Leaves = tuple[Array, ...]
 
 
 class Memory(NamedTuple):
@@ -23,7 +22,7 @@ class Memory(NamedTuple):
     inverse: Array  # R⁻¹, (B, m, m)
     diagonal: Array  # ⟨s_i, y_i⟩, (B, m)
     row: Array  # where the next pair goes
-    held: Array  # pairs in use
+    in_use: Array  # pairs in use
 
 
 def no_pairs(k: PerProblem, x: Leaves, size: int, zero: Array) -> Memory:
@@ -44,7 +43,7 @@ def forget(k: PerProblem, memory: Memory, mask: Array) -> Memory:
     return memory._replace(
         inverse=k.choose(mask, 0.0 * memory.inverse, memory.inverse),
         diagonal=k.choose(mask, 0.0 * memory.diagonal, memory.diagonal),
-        held=k.xp.where(mask, 0 * memory.held, memory.held),
+        in_use=k.xp.where(mask, 0 * memory.in_use, memory.in_use),
     )
 
 
@@ -65,8 +64,8 @@ def remember(
     column = here - xp.sum(old * Sy[:, None, :], axis=-1)
     inverse = old + (column / sy[:, None])[:, :, None] * here[:, None, :]
     diagonal = memory.diagonal * others + here * sy[:, None]
-    held = xp.minimum(memory.held + 1, 0 * memory.held + size)
-    small = (inverse, diagonal, (memory.row + 1) % size, held)
+    in_use = xp.minimum(memory.in_use + 1, 0 * memory.in_use + size)
+    small = (inverse, diagonal, (memory.row + 1) % size, in_use)
     return Memory(S, Y, *k.choose(keep, small, memory[2:]))
 
 

@@ -9,12 +9,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from stiefel.runs.result import Result
+from stiefel.types import Array, Leaves
 
 from .border import Border
 from .shared import Status
-from .state import CODES, Leaves, State
-
-Array = Any
+from .state import CODES, State
 
 
 class ManyResult(Result):

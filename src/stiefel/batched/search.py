@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from stiefel.types import Array
 
 from .kernels import PerProblem
 from .shared import (
-    DWARFED_GAP,
+    DWARFING_GAPS,
     GROWTH,
     LOST_BITS,
     MARGIN,
@@ -30,8 +32,6 @@ from .shared import (
     ROUNDING,
     SHORTER,
 )
-
-Array = Any
 
 DOUBTS = 8  # kept; trials shrink by at least 0.7, so that four are enough to be SHORTER
 
@@ -53,7 +53,7 @@ class Search(NamedTuple):
     doubt_gap: Array
 
 
-class Verdict(NamedTuple):
+class TrialVerdict(NamedTuple):
     """What became of the trial of each problem."""
 
     taken: Array
@@ -130,7 +130,7 @@ class MaskedSearch:
         noise: Array,
         level: Array,
         plausible: Array,
-    ) -> tuple[Verdict, Search]:
+    ) -> tuple[TrialVerdict, Search]:
         """The trial at s.t, whose value is higher by ``rise`` and whose slope is ``end``."""
         xp, t = self.k.xp, s.t
         level = xp.maximum(noise, level)
@@ -146,7 +146,7 @@ class MaskedSearch:
         failed = ~taken & (s.forced | (stuck & ~(s.kept > 0)))
         back = stuck & (s.kept > 0) & ~s.forced
         s = s._replace(t=xp.where(back, s.kept, s.t), forced=s.forced | back)
-        return Verdict(taken, failed, noise, -0.5 * t * slope > MARGIN * level), s
+        return TrialVerdict(taken, failed, noise, -0.5 * t * slope > MARGIN * level), s
 
     def _next(
         self, s: Search, good: Array, finite: Array, slope: Array, end: Array
@@ -183,7 +183,7 @@ class MaskedSearch:
             return s, doubt
         longer = s.doubt_t >= SHORTER * s.t[:, None]
         same = xp.any(longer & (2.0 * gap[:, None] >= s.doubt_gap), axis=1)
-        dwarfed = s.dwarfed & (gap > DWARFED_GAP * xp.abs(area))
+        dwarfed = s.dwarfed & (gap > DWARFING_GAPS * xp.abs(area))
         count = s.doubts + 1
         is_noise = doubt & (same | ((count >= 3) & dwarfed))
         rows = xp.arange(DOUBTS, device=k.device(s.doubts))

@@ -6,6 +6,8 @@ Constants of the search, of the learned metric and of the memory are those of `s
 """
 
 from stiefel._minimize import minimize as minimize
+from stiefel.arguments import DEFAULT_RTOL as DEFAULT_RTOL
+from stiefel.arguments import SINGLE_PRECISION_RTOL as SINGLE_PRECISION_RTOL
 from stiefel.arguments import place as check_place
 from stiefel.backends.arrays import describe as describe
 from stiefel.backends.arrays import is_array as is_array
@@ -14,7 +16,7 @@ from stiefel.backends.arrays import library as library
 from stiefel.backends.arrays import own_copy as own_copy
 from stiefel.backends.base import Kernels as Kernels
 from stiefel.backends.numpy import NumpyKernels as NumpyKernels
-from stiefel.function.adapters import check_gradient as check_gradient
+from stiefel.function.adapters import validated_gradient as validated_gradient
 from stiefel.function.trees import Tree as Tree
 from stiefel.geometry import Euclidean as Euclidean
 from stiefel.geometry import Grassmann as Grassmann
@@ -31,7 +33,7 @@ from stiefel.geometry.metric import spread as spread
 from stiefel.geometry.metric import squared_change as squared_change
 from stiefel.geometry.ray import Curvature as Curvature
 from stiefel.geometry.ray import Secant as Secant
-from stiefel.geometry.ray import secant as secant
+from stiefel.geometry.ray import secant_pair as secant_pair
 from stiefel.geometry.ray import squares as squares
 from stiefel.geometry.stiefel import lower_gradient as lower_gradient
 from stiefel.runs.driver import MAX_RESTORATIONS as MAX_RESTORATIONS
@@ -41,17 +43,17 @@ from stiefel.runs.ledger import WINDOW as WINDOW
 from stiefel.runs.result import Result as Result
 from stiefel.runs.result import Status as Status
 from stiefel.solvers import METHODS as METHODS
-from stiefel.solvers.lbfgs import LEAST_COSINE as LEAST_COSINE
-from stiefel.solvers.learned_metric import DWARFED as DWARFED
+from stiefel.solvers.learned_metric import DWARFED_NORMAL_PART as DWARFED_NORMAL_PART
 from stiefel.solvers.learned_metric import INVARIANCE as INVARIANCE
 from stiefel.solvers.learned_metric import LearnedMetric as LearnedMetric
-from stiefel.solvers.noise import DWARFED as DWARFED_GAP
+from stiefel.solvers.noise import DWARFING_GAPS as DWARFING_GAPS
 from stiefel.solvers.noise import LOST_BITS as LOST_BITS
 from stiefel.solvers.noise import MARGIN as MARGIN
 from stiefel.solvers.noise import PLAUSIBLE as PLAUSIBLE_NOISE
 from stiefel.solvers.noise import ROUNDING as ROUNDING
 from stiefel.solvers.noise import SHORTER as SHORTER
+from stiefel.solvers.problem import LEAST_COSINE as LEAST_COSINE
 from stiefel.solvers.secant_search import GROWTH as GROWTH
 from stiefel.solvers.secant_search import MAX_TRIALS as MAX_TRIALS
 
-__all__ = ["DWARFED_GAP", "PLAUSIBLE_NOISE", "check_place", "lower_span_gradient", "raise_rotation"]
+__all__ = ["PLAUSIBLE_NOISE", "check_place", "lower_span_gradient", "raise_rotation"]

@@ -20,16 +20,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from stiefel.types import Array, Leaves
+
 from .kernels import PerProblem
 from .learned import Learned, Observer, invariant, nothing_learned
 from .leaves import Leaf
 from .memory import apply_inverse, forget, no_pairs, remember
 from .search import MaskedSearch, Noise
 from .shared import LEAST_COSINE, WINDOW, LearnedMetric, Secant
-from .state import RUNNING, Asked, At, Best, Books, Evaluate, Leaves, Limits, State
+from .state import RUNNING, Asked, At, Best, Books, Evaluate, Limits, State
 from .stopping import Judge
-
-Array = Any
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ManyLBFGS:
         k = self.k
         zero = k.numbers(k.real(k.xp.reshape(0.0 * x[0], (x[0].shape[0], -1))[:, 0]))
         count, none = k.integers(zero), zero > 0
-        turns = self._map(lambda leaf, v: leaf.lower(v, 0.0 * v)[2], x)
+        rotations = self._map(lambda leaf, v: leaf.lower(v, 0.0 * v)[2], x)
         nothing = tuple(0.0 * v for v in x)
         window = k.xp.zeros((1, WINDOW + 1), dtype=zero.dtype, device=k.device(zero))
         infinite = zero + math.inf
@@ -67,7 +67,7 @@ class ManyLBFGS:
             x=x,
             f=zero,
             G=nothing,
-            turns=turns,
+            rotations=rotations,
             norm=zero,
             W=nothing,
             slope=zero,
@@ -105,7 +105,7 @@ class ManyLBFGS:
         s, at = self._look(s, X, f, E, running)
         pairs = self._map(
             lambda leaf, x, W, trial, *ends: leaf.pair(x, W, trial, ends[:2], ends[2:]),
-            s.x, s.W, trials, s.G, s.turns, at.G, at.turns,
+            s.x, s.W, trials, s.G, s.rotations, at.G, at.rotations,
         )  # fmt: skip
         end = self._dot(at.G, tuple(pair.s for pair in pairs)) / t
         noise = self.noise(s.x)
@@ -150,10 +150,12 @@ class ManyLBFGS:
             start = xp.where(first, xp.abs(f * scale), s.magnitude)
             s = s._replace(scale=scale, magnitude=start)
         lowered = self._map(lambda leaf, x, e: leaf.lower(x, k.spread_out(s.scale, e) * e), X, E)
-        G, squares, turns = zip(*lowered, strict=True)
+        G, squares, rotations = zip(*lowered, strict=True)
         f, norm = f * s.scale, xp.sqrt(sum(squares[1:], squares[0]))
         books = s.books._replace(nfev=s.books.nfev + k.integers(running))
-        return s._replace(books=books), At(f, G, norm, turns, xp.isfinite(f) & xp.isfinite(norm))
+        return s._replace(books=books), At(
+            f, G, norm, rotations, xp.isfinite(f) & xp.isfinite(norm)
+        )
 
     def _largest(self, E: Leaves) -> Array:
         xp = self.k.xp
@@ -189,9 +191,9 @@ class ManyLBFGS:
     def _still_invariant(self, s: State, at: At, mask: Array) -> tuple[tuple[Learned, ...], Array]:
         """A start may be special: rotation parts are looked at until one shows."""
         learned, changed = [], mask & ~mask
-        for leaf, turn, known in zip(self.leaves, at.turns, s.learned, strict=True):
+        for leaf, rotation, known in zip(self.leaves, at.rotations, s.learned, strict=True):
             if leaf.learns and not leaf.spans_only:
-                shows = mask & known.horizontal & ~invariant(leaf, turn, s.books.initial_norm)
+                shows = mask & known.horizontal & ~invariant(leaf, rotation, s.books.initial_norm)
                 known = known._replace(horizontal=known.horizontal & ~shows)
                 changed = changed | shows
             learned.append(known)
@@ -207,7 +209,7 @@ class ManyLBFGS:
             norm = xp.where(first, at.norm, s.books.initial_norm)
             s = s._replace(books=s.books._replace(initial_norm=norm))
             s = s._replace(learned=self._first_flags(s, at, first))
-        x, G, turns = k.choose(arrived, (X, at.G, at.turns), (s.x, s.G, s.turns))
+        x, G, rotations = k.choose(arrived, (X, at.G, at.rotations), (s.x, s.G, s.rotations))
         f, norm = xp.where(arrived, at.f, s.f), xp.where(arrived, at.norm, s.norm)
         T = self._direction(s, x, G)
         aims = self._map(
@@ -221,14 +223,14 @@ class ManyLBFGS:
             x=x,
             f=f,
             G=G,
-            turns=turns,
+            rotations=rotations,
             norm=norm,
             W=k.choose(arrived, tuple(W for W, _ in aims), s.W),
             slope=xp.where(arrived, slope, s.slope),
             size=xp.where(arrived, size, s.size),
             search=k.choose(arrived, self.search.start(longest), s.search),
             # Memory that does not descend is forgotten; without memory there is no way on.
-            fresh=dull & (s.memory.held > 0) | (s.fresh & ~arrived),
+            fresh=dull & (s.memory.in_use > 0) | (s.fresh & ~arrived),
             memory=forget(k, s.memory, dull),
         )
 
@@ -245,10 +247,12 @@ class ManyLBFGS:
         """f may be seen to depend on spans only."""
         scale = s.books.initial_norm
         return self._map(
-            lambda leaf, turn, known: known._replace(
-                horizontal=self.k.xp.where(first, invariant(leaf, turn, scale), known.horizontal)
+            lambda leaf, rotation, known: known._replace(
+                horizontal=self.k.xp.where(
+                    first, invariant(leaf, rotation, scale), known.horizontal
+                )
             ),
-            at.turns,
+            at.rotations,
             s.learned,
         )
 

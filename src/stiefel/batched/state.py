@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from stiefel.types import Array, Leaves
+
 from .learned import Learned
-from .leaves import Trial
+from .leaves import RayTrial
 from .memory import Memory
 from .search import Search
 from .shared import Status
 
-Array = Any
-Leaves = tuple[Array, ...]
 Evaluate = Callable[[Leaves], tuple[Array, Leaves]]  # (B,) values and Euclidean gradients
 
 RUNNING = -1
@@ -56,7 +56,7 @@ class State(NamedTuple):
     x: Leaves
     f: Array  # scaled, as everything
     G: Leaves  # cotangents
-    turns: tuple[Array | None, ...]  # XᴴG
+    rotations: tuple[Array | None, ...]  # XᴴG
     norm: Array
     W: Leaves  # cotangents of the search direction
     slope: Array
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
     """Where problems are to be evaluated, and what `tell` needs to know of the way there."""
 
     X: Leaves
-    trials: tuple[Trial, ...]
+    trials: tuple[RayTrial, ...]
 
 
 class At(NamedTuple):
@@ -89,5 +89,5 @@ class At(NamedTuple):
     f: Array
     G: Leaves
     norm: Array
-    turns: tuple[Array | None, ...]
+    rotations: tuple[Array | None, ...]
     finite: Array

@@ -7,15 +7,14 @@ point that is not feasible to rounding is restored and looked at again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from stiefel.types import Array
 
 from .leaves import Leaf
 from .memory import forget
 from .search import Noise
 from .shared import IMPROVEMENT, MAX_RESTORATIONS, PATIENCE, Status
 from .state import CODES, RUNNING, Best, Limits, State
-
-Array = Any
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Judge:
         failed = (failed | stranded) & (s.status == RUNNING)
         if not k.some(failed):
             return s
-        again = failed & (s.memory.held > 0)
+        again = failed & (s.memory.in_use > 0)
         limit = s.blind | (xp.abs(s.slope) <= self.noise.worst(s.f, s.magnitude))
         code = xp.where(limit, CODES[Status.ROUNDING_LIMIT], CODES[Status.STEP_NOT_FOUND])
         books = s.books._replace(restarts=s.books.restarts + k.integers(again))

@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
+from stiefel.types import Array, Leaves, Manifolds
+
 from .border import border_of
-from .implicit import MESSAGE, Operator, conjugate_gradients, is_definite
+from .implicit import MESSAGE, Operator, is_definite, solved_by_gradients
 from .shared import Result, Tree
 from .shared import minimize as minimize_once
-from .state import Leaves
-
-Array = Any
 
 
 def minimize(
@@ -27,7 +26,7 @@ def minimize(
     x0: Any,
     *,
     args: tuple[Any, ...] = (),
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     rtol: float | None = None,
     gtol: float = 0.0,
     ftol: float = 0.0,
@@ -158,7 +157,7 @@ def _solved(ctx: Any, given: Leaves) -> Leaves:
     operator: Operator = ctx.operator
     given = tuple(v.detach() for v in given)
     definite, curvature = is_definite(operator)
-    z, good = conjugate_gradients(operator.with_normals(curvature), given)
+    z, good = solved_by_gradients(operator.with_normals(curvature), given)
     if not (ctx.success and definite and good):
         warnings.warn(MESSAGE, RuntimeWarning, stacklevel=2)
         return tuple(torch.full_like(x, torch.nan) for x in operator.x)

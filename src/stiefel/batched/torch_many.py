@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from stiefel.backends.torch import TorchKernels
+from stiefel.types import Array
 
 from .kernels import PerProblem
-
-Array = Any
 
 
 class TorchMany(PerProblem, TorchKernels):

@@ -33,10 +33,10 @@ THEIRS = {
     "pymanopt, CG": ("pymanopt", "peer_pymanopt", "pymanopt-cg-hs"),
     "cdopt, L-BFGS": ("cdopt", "peer_cdopt", "cdopt-lbfgs"),
 }
-Show = Callable[[float], None]  # the share of a run that is done
+ShowShare = Callable[[float], None]  # the share of a run that is done
 
 
-class Run(NamedTuple):
+class MethodRun(NamedTuple):
     """What one method did: its curve is the gradient norm, relative, against evaluations."""
 
     method: str
@@ -71,16 +71,16 @@ def demo(
             raise Misuse("the picture needs matplotlib, which is missing: pip install matplotlib")
         where = picture or Path(tempfile.gettempdir()) / PICTURE
         runs = run_all(limit, seed)
-        draw(runs, where)
+        draw_runs(runs, where)
     if as_json:
         print_json({"runs": [_document(run) for run in runs], "picture": str(where)})
     else:
-        show(runs, where, limit)
+        show_runs(runs, where, limit)
     if not runs[0].converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def run_all(limit: float, seed: int) -> list[Run]:
+def run_all(limit: float, seed: int) -> list[MethodRun]:
     """Our methods, and those of other libraries that are at hand."""
     problem = Brockett.table(N, K), stiefel.random_point(N, K, seed=seed), limit
     others = {
@@ -89,10 +89,10 @@ def run_all(limit: float, seed: int) -> list[Run]:
         if find_spec(names[0]) and find_spec("stiefel_experiments")
     }
     total = len(OURS) + len(others)
-    runs: list[Run | None] = []
+    runs: list[MethodRun | None] = []
     with progress.bar("demo") as bar:
 
-        def ticks(title: str, done: int) -> Show:
+        def ticks(title: str, done: int) -> ShowShare:
             return lambda share: bar(title, done + share, total)
 
         for i, (title, method) in enumerate(OURS.items()):
@@ -102,7 +102,9 @@ def run_all(limit: float, seed: int) -> list[Run]:
     return [run for run in runs if run is not None]
 
 
-def ours(title: str, method: str, objective: Brockett, X0: Array, limit: float, tick: Show) -> Run:
+def ours(
+    title: str, method: str, objective: Brockett, X0: Array, limit: float, tick: ShowShare
+) -> MethodRun:
     first: list[float] = []
 
     def callback(snapshot: Any) -> bool:
@@ -117,7 +119,7 @@ def ours(title: str, method: str, objective: Brockett, X0: Array, limit: float, 
     seconds = time.process_time() - began
     table = result.history.as_array()
     curve = table["nfev"], table["gradient_norm"] / table["gradient_norm"][0]
-    return Run(title, result.nfev, seconds, result.success, result.fun, curve)
+    return MethodRun(title, result.nfev, seconds, result.success, result.fun, curve)
 
 
 class _Enough(BaseException):
@@ -127,12 +129,12 @@ class _Enough(BaseException):
 class Tape:
     """The function as other libraries see it: counts, writes the curve, ends at the tolerance."""
 
-    def __init__(self, objective: Brockett, X0: Array, limit: float, tick: Show) -> None:
+    def __init__(self, objective: Brockett, X0: Array, limit: float, tick: ShowShare) -> None:
         self._objective, self._tick = objective, tick
         self._manifold = stiefel.Stiefel().bind(X0)
         self._end = time.process_time() + limit
         self._first = math.nan
-        self._held: tuple[Array, float, Array] | None = None
+        self._last_evaluation: tuple[Array, float, Array] | None = None
         self.shape, self.calls, self.f = X0.shape, 0, math.nan
         self.iterations, self.message = 0, ""
         self.curve: list[tuple[int, float]] = []
@@ -144,11 +146,11 @@ class Tape:
         return self.value_and_gradient(X)[1]
 
     def value_and_gradient(self, X: Array) -> tuple[float, Array]:
-        if self._held is None or not np.array_equal(self._held[0], X):
+        if self._last_evaluation is None or not np.array_equal(self._last_evaluation[0], X):
             self.calls += 1
-            self._held = X.copy(), *self._objective.value_and_gradient(X)
-            self._note(*self._held)
-        return self._held[1], self._held[2].copy()
+            self._last_evaluation = X.copy(), *self._objective.value_and_gradient(X)
+            self._note(*self._last_evaluation)
+        return self._last_evaluation[1], self._last_evaluation[2].copy()
 
     __call__ = value_and_gradient
 
@@ -170,8 +172,14 @@ class Tape:
 
 
 def theirs(
-    title: str, module: str, name: str, objective: Brockett, X0: Array, limit: float, tick: Show
-) -> Run | None:
+    title: str,
+    module: str,
+    name: str,
+    objective: Brockett,
+    X0: Array,
+    limit: float,
+    tick: ShowShare,
+) -> MethodRun | None:
     """Another library's run; None where it does not work with what is installed."""
     try:
         solve = import_module(f"stiefel_experiments.bench.{module}").SOLVERS[name]
@@ -184,7 +192,7 @@ def theirs(
         return None
     seconds = time.process_time() - began
     x, y = map(np.array, zip(*tape.curve, strict=True))
-    return Run(title, tape.calls, seconds, bool(y[-1] <= RTOL), tape.f, (x, y))
+    return MethodRun(title, tape.calls, seconds, bool(y[-1] <= RTOL), tape.f, (x, y))
 
 
 def _share(relative: float) -> float:
@@ -192,7 +200,7 @@ def _share(relative: float) -> float:
     return min(max(0.0, math.log(relative) / math.log(RTOL)), 1.0) if relative > 0 else 1.0
 
 
-def show(runs: list[Run], picture: Path, limit: float) -> None:
+def show_runs(runs: list[MethodRun], picture: Path, limit: float) -> None:
     least = runs[0].evaluations
     rows = [
         (
@@ -211,7 +219,7 @@ def show(runs: list[Run], picture: Path, limit: float) -> None:
     say(f"Picture: {picture}")
 
 
-def conclusion(runs: list[Run]) -> str:
+def conclusion(runs: list[MethodRun]) -> str:
     """One sentence of what the table shows."""
     auto, *others = runs
     if not auto.converged:
@@ -229,7 +237,7 @@ def conclusion(runs: list[Run]) -> str:
     )
 
 
-def draw(runs: list[Run], path: Path) -> None:
+def draw_runs(runs: list[MethodRun], path: Path) -> None:
     """Gradient norm against evaluations, on a logarithmic scale."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -255,7 +263,7 @@ def draw(runs: list[Run], path: Path) -> None:
         raise Misuse(f"cannot write the picture to {path}: {error}") from None
 
 
-def _document(run: Run) -> dict[str, Any]:
+def _document(run: MethodRun) -> dict[str, Any]:
     return {
         "method": run.method,
         "evaluations": run.evaluations,

@@ -46,10 +46,10 @@ class Eigenpairs(NamedTuple):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("eigs")(command)
+    app.command("eigs")(eigs)
 
 
-def command(
+def eigs(
     matrix: Annotated[Path, typer.Argument(help="Matrix Market (.mtx) or scipy.sparse .npz file.")],
     k: Annotated[int, typer.Option("-k", help="How many eigenvectors.", show_default=False)],
     output: Annotated[
@@ -78,7 +78,7 @@ def command(
         pairs = solve(A, k, which, tol, maxiter, seed)
         if output is not None:
             save(output, pairs)
-    show_json(pairs, output) if as_json else show(pairs, output)
+    show_json(pairs, output) if as_json else show_pairs(pairs, output)
     if not pairs.success:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -135,7 +135,7 @@ def save(path: Path, pairs: Eigenpairs) -> None:
         raise Misuse(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def show(pairs: Eigenpairs, output: Path | None) -> None:
+def show_pairs(pairs: Eigenpairs, output: Path | None) -> None:
     rows = [
         (str(i + 1), f"{value:.12g}", f"{residual:.1e}")
         for i, (value, residual) in enumerate(zip(pairs.values, pairs.residuals))

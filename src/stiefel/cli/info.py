@@ -26,7 +26,7 @@ def info(
 
     Example:  stiefel info --json
     """
-    found = gather()
+    found = gather_facts()
     if as_json:
         print_json(found)
         return
@@ -34,7 +34,7 @@ def info(
         print_table(title, ("", ""), [(name, str(value)) for name, value in values.items()])
 
 
-def gather() -> dict[str, dict[str, Any]]:
+def gather_facts() -> dict[str, dict[str, Any]]:
     """Looked up, not imported: importing a GPU library to print its version takes seconds."""
     return {
         "versions": versions() | {"array-api-compat": installed("array-api-compat")},

@@ -14,10 +14,10 @@ from .output import NOT_CONVERGED, Misuse, console, print_json, print_table, ref
 
 
 def register(app: typer.Typer) -> None:
-    app.command("modes")(command)
+    app.command("modes")(modes)
 
 
-def command(
+def modes(
     points: Annotated[list[int], typer.Option(help="Grid points; once for each dimension.")],
     length: Annotated[list[float], typer.Option(help="Box length; once for each dimension.")],
     number: Annotated[int, typer.Option(min=1, help="How many modes.")],

@@ -20,11 +20,11 @@ from .output import console
 
 LINE_EVERY = 15.0  # seconds, where there is no terminal
 
-Show = Callable[[str, float, float], None]  # what has just ended, done so far, in all
+ShowProgress = Callable[[str, float, float], None]  # what has just ended, done so far, in all
 
 
 @contextmanager
-def bar(name: str) -> Iterator[Show]:
+def bar(name: str) -> Iterator[ShowProgress]:
     """A function to be called with what has just ended and the shares done, in any unit."""
     if not sys.stderr.isatty():
         yield _Lines(name)

@@ -28,10 +28,10 @@ class Method(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("scf")(command)
+    app.command("scf")(scf)
 
 
-def command(
+def scf(
     molecule: Annotated[Path, typer.Argument(help="An .xyz file, in Å.")],
     basis: Annotated[str, typer.Option(help="A basis set that PySCF knows, such as cc-pvdz.")],
     method: Annotated[Method, typer.Option(help="The kind of mean field.")] = Method.rhf,

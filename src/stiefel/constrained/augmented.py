@@ -22,11 +22,9 @@ import numpy as np
 from stiefel.backends.arrays import describe
 from stiefel.function.trees import Tree
 from stiefel.runs.result import Result
-from stiefel.types import Status
+from stiefel.types import Array, Manifolds, Status
 
-from .blocks import Block, blocks_of
-
-Array = Any
+from .blocks import ConstraintBlock, blocks_of
 
 FINAL = (  # what ends an inner run ends the outer one
     Status.MAX_EVALUATIONS,
@@ -53,7 +51,7 @@ class AugmentedLagrangian:
                 raise ValueError(f"option {name} is {value!r}; expected a positive number")
 
 
-class Stage(NamedTuple):
+class OuterStage(NamedTuple):
     """The pair (X, W) after an outer iteration."""
 
     X: Array
@@ -67,22 +65,24 @@ class Stage(NamedTuple):
 class Lagrangian:
     """f with its blocks, as an objective; counts are those of the user's functions."""
 
-    def __init__(self, fun: Any, jac: Any, blocks: list[Block], X: Any) -> None:
+    def __init__(self, fun: Any, jac: Any, blocks: list[ConstraintBlock], X: Any) -> None:
         self._pair, self.tree = _pair(fun, jac), Tree(X)
         self.blocks, self.rho = blocks, 1.0
         self.W = tuple(np.zeros_like(b.value(X)) for b in blocks)
         self.nfev = self.ncev = 0
-        self._held: tuple[list[Array], float, tuple[Array, ...]] | None = None
+        self._last_evaluation: tuple[list[Array], float, tuple[Array, ...]] | None = None
 
     def smooth(self, X: Any) -> tuple[float, tuple[Array, ...]]:
         """f and the leaves of its gradient; the newest is held."""
         leaves = self.tree.flatten(X)
-        if self._held is None or not all(map(np.array_equal, self._held[0], leaves)):
+        if self._last_evaluation is None or not all(
+            map(np.array_equal, self._last_evaluation[0], leaves)
+        ):
             f, G = self._pair(X)
             self.nfev += 1
             gradient = tuple(map(np.asarray, self.tree.flatten(G, "the gradient")))
-            self._held = [x.copy() for x in leaves], float(f), gradient
-        return self._held[1], self._held[2]
+            self._last_evaluation = [x.copy() for x in leaves], float(f), gradient
+        return self._last_evaluation[1], self._last_evaluation[2]
 
     def value_and_gradient(self, X: Any) -> tuple[float, Any]:
         f, gradient = self.smooth(X)
@@ -184,7 +184,7 @@ class _Run:
     solve: Callable[..., Result]
     L: Lagrangian
     outer: AugmentedLagrangian
-    manifold: Any
+    manifold: Manifolds
     method: Any
     maxiter: int
     maxfun: int | None
@@ -197,19 +197,19 @@ class _Run:
         L, outer = self.L, self.outer
         first = self._inner(X, math.inf)  # where it stands, without a step
         if not (math.isfinite(first.fun) and math.isfinite(first.gradient_norm)):
-            nowhere = Stage(first.x, L.W, first.fun, math.nan, math.nan, math.nan)
+            nowhere = OuterStage(first.x, L.W, first.fun, math.nan, math.nan, math.nan)
             return self._package(nowhere, first, Status.NOT_FINITE, [])
         L.rho = outer.penalty or self._first_penalty(X)
         norm = max(first.gradient_norm, 1e-300)
         target = max(gtol, rtol * norm)
         omega, best_split = 0.1 * norm, math.inf
-        stages: list[Stage] = []
+        stages: list[OuterStage] = []
         for _ in range(outer.outer_iterations):
             result = self._inner(X, max(omega, 0.5 * target))
             X = result.x
             W, feasible, complementary, split = L.updated(X)
             f = L.smooth(X)[0]
-            stage = Stage(X, W, f, result.gradient_norm, feasible, complementary)
+            stage = OuterStage(X, W, f, result.gradient_norm, feasible, complementary)
             stages.append(stage)
             if reason := self._reason(stage, target, result):
                 return self._package(stage, result, reason, stages)
@@ -259,13 +259,13 @@ class _Run:
                 sizes.append(slope if square > 0 else 10.0 * max(abs(f), 1.0))
         return float(np.clip(max(sizes), 1e-6, 1e6))
 
-    def _exhausted(self, stage: Stage, result: Result) -> Status:
+    def _exhausted(self, stage: OuterStage, result: Result) -> Status:
         """ρ has no room left: infeasible if the violation itself is stationary."""
         far = stage.feasibility > 1e2 * self.outer.tolerance
         settled = stage.stationarity <= 1e-3 * self.L.rho * stage.feasibility
         return Status.INFEASIBLE if far and settled else Status.STEP_NOT_FOUND
 
-    def _reason(self, stage: Stage, target: float, result: Result) -> Status | None:
+    def _reason(self, stage: OuterStage, target: float, result: Result) -> Status | None:
         tolerance = self.outer.tolerance
         within = max(stage.feasibility, stage.complementarity) <= tolerance
         if stage.stationarity <= target and within:
@@ -278,7 +278,9 @@ class _Run:
             return result.status
         return None
 
-    def _package(self, stage: Stage, inner: Result, status: Status, stages: list[Stage]) -> Result:
+    def _package(
+        self, stage: OuterStage, inner: Result, status: Status, stages: list[OuterStage]
+    ) -> Result:
         reached = (
             f"stationarity {stage.stationarity:.2e}, feasibility {stage.feasibility:.2e}, "
             f"complementarity {stage.complementarity:.2e} after {len(stages)} multipliers"

@@ -19,14 +19,13 @@ import scipy
 
 from stiefel.backends.arrays import describe
 from stiefel.function.trees import Tree
-
-Array = Any
+from stiefel.types import Array
 
 DIFFERENCE = 6e-6  # of central differences
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ConstraintBlock:
     """φ(c(X)) with l ≤ c ≤ u, or with φ = Σ μ|c| where there are weights μ."""
 
     name: str
@@ -59,7 +58,7 @@ class Block:
         return float(np.max(np.minimum(np.abs(W), np.abs(slack)), initial=0.0))
 
 
-def blocks_of(constraints: Any, bounds: Any, of: Any, X: Array) -> list[Block]:
+def blocks_of(constraints: Any, bounds: Any, of: Any, X: Array) -> list[ConstraintBlock]:
     """All of them, read."""
     if constraints is None:
         constraints = ()
@@ -82,7 +81,7 @@ def blocks_of(constraints: Any, bounds: Any, of: Any, X: Array) -> list[Block]:
     return blocks
 
 
-def _read(given: Any, index: int, X: Array) -> Block:
+def _read(given: Any, index: int, X: Array) -> ConstraintBlock:
     name = f"constraints[{index}]"
     if isinstance(given, scipy.optimize.LinearConstraint):
         return _linear(given, name, X)
@@ -103,7 +102,7 @@ def _read(given: Any, index: int, X: Array) -> Block:
     )
 
 
-def _linear(given: scipy.optimize.LinearConstraint, name: str, X: Array) -> Block:
+def _linear(given: scipy.optimize.LinearConstraint, name: str, X: Array) -> ConstraintBlock:
     A = given.A
     if not isinstance(X, np.ndarray):
         raise TypeError(f"{name} is linear and needs a single array; use NonlinearConstraint")
@@ -116,12 +115,14 @@ def _linear(given: scipy.optimize.LinearConstraint, name: str, X: Array) -> Bloc
     def pull(X: Array, y: Array) -> Array:
         return np.asarray(A.T @ y).reshape(X.shape)
 
-    return _checked(Block(name, lambda X: np.asarray(A @ X.ravel()), pull, given.lb, given.ub), X)
+    return _checked(
+        ConstraintBlock(name, lambda X: np.asarray(A @ X.ravel()), pull, given.lb, given.ub), X
+    )
 
 
 def _nonlinear(
     fun: Any, jac: Any, args: tuple[Any, ...], lower: Any, upper: Any, name: str, X: Array
-) -> Block:
+) -> ConstraintBlock:
     tree = Tree(X)
 
     def value(X: Any) -> Array:
@@ -138,7 +139,7 @@ def _nonlinear(
             tuple((y @ np.reshape(D, (len(y), x.size))).reshape(x.shape) for D, x in pairs)
         )
 
-    return _checked(Block(name, value, pull, lower, upper), X)
+    return _checked(ConstraintBlock(name, value, pull, lower, upper), X)
 
 
 def _differences(
@@ -160,7 +161,7 @@ def _differences(
     )
 
 
-def _bounds(bounds: Any, X: Array) -> Block:
+def _bounds(bounds: Any, X: Array) -> ConstraintBlock:
     if isinstance(bounds, scipy.optimize.Bounds):
         lower, upper = bounds.lb, bounds.ub
     elif isinstance(bounds, (tuple, list)) and len(bounds) == 2:
@@ -175,7 +176,7 @@ def _bounds(bounds: Any, X: Array) -> Block:
     def pull(X: Array, y: Array) -> Array:
         return y.reshape(X.shape)
 
-    return _checked(Block("bounds", lambda X: X.ravel(), pull, low, high), X)
+    return _checked(ConstraintBlock("bounds", lambda X: X.ravel(), pull, low, high), X)
 
 
 def _fitted(bound: Any, X: Array, default: float) -> Array:
@@ -190,7 +191,7 @@ def _fitted(bound: Any, X: Array, default: float) -> Array:
         ) from None
 
 
-def _composed(term: Any, X: Array) -> Block:
+def _composed(term: Any, X: Array) -> ConstraintBlock:
     A = term.of
     shape = (A @ X).shape
     if np.size(term.mu) > 1 and np.shape(term.mu) != shape:
@@ -201,10 +202,10 @@ def _composed(term: Any, X: Array) -> Block:
     def pull(X: Array, y: Array) -> Array:
         return np.asarray(adjoint @ y.reshape(shape))
 
-    return Block("L1", lambda X: np.asarray(A @ X).ravel(), pull, weights=weights)
+    return ConstraintBlock("L1", lambda X: np.asarray(A @ X).ravel(), pull, weights=weights)
 
 
-def _checked(block: Block, X: Array) -> Block:
+def _checked(block: ConstraintBlock, X: Array) -> ConstraintBlock:
     c = block.value(X)
     low, high = (np.asarray(b, dtype=float) for b in (block.lower, block.upper))
     try:

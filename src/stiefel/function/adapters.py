@@ -15,7 +15,7 @@ from stiefel.backends.arrays import describe, is_array, library
 from stiefel.types import Array
 
 from .borrowed import LIBRARIES, Borrowed
-from .differences import RULES, Differences
+from .differences import DIFFERENCE_RULES, Differences
 from .trees import Tree
 
 NAMES = '"2-point", "3-point", "cs", "jax" or "torch"'
@@ -57,7 +57,7 @@ def adapt(
 def _by_name(
     fun: Callable[[Any], Any], jac: str, leaves: tuple[Array, ...], tree: Tree
 ) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Pair] | None, Callable[[Any], Any] | None]:
-    if jac in RULES:
+    if jac in DIFFERENCE_RULES:
         differences = Differences(fun, jac, tree, leaves)
         return differences.value, None, differences.gradient
     if jac in LIBRARIES:
@@ -148,7 +148,7 @@ def _real_part(value: complex) -> float:
     return value.real
 
 
-def check_gradient(G: Any, X: Array, name: str) -> Array:
+def validated_gradient(G: Any, X: Array, name: str) -> Array:
     if type(G) is type(X) is np.ndarray and G.shape == X.shape and G.dtype == X.dtype:
         return G  # quickly, as it should be
     if isinstance(X, np.ndarray) and isinstance(G, (list, np.generic, float, int)):

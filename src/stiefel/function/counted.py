@@ -23,11 +23,11 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.types import Array
 
-from .adapters import adapt, adapt_hessian, as_float, as_pair, check_gradient
+from .adapters import adapt, adapt_hessian, as_float, as_pair, validated_gradient
 from .differences import Differences
 from .trees import Tree
 
-NOWHERE = object()
+NO_RECORD = object()
 # Entries of gradients between 1/ordinary and ordinary leave f as it is; of double and of single
 # precision.  tests/test_scales.py has the scales at which methods fail without it.
 ORDINARY = (1e6, 1e3)
@@ -58,7 +58,7 @@ class CountedObjective:
         self._limit = max_evaluations
         self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
-        self._held: tuple[Any, tuple[float, Any, Any]] | None = None
+        self._last_evaluation: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._name = getattr(fun, "__name__", "fun")
         self._value, self._pair, self._jac = adapt(fun, jac, self._leaves, tree)
@@ -88,7 +88,7 @@ class CountedObjective:
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
         leaves = self._tree.flatten(W, what)
-        checked = tuple(check_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
+        checked = tuple(validated_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
         return checked if isinstance(X, tuple) else checked[0]
 
     def value(self, X: Any) -> float:
@@ -100,8 +100,8 @@ class CountedObjective:
 
     def value_and_gradient(self, X: Any, value: float | None = None) -> tuple[float, Any, Any]:
         """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where the caller holds it."""
-        if self._held is not None and self._held[0] is X:
-            held, self._held = self._held[1], None
+        if self._last_evaluation is not None and self._last_evaluation[0] is X:
+            held, self._last_evaluation = self._last_evaluation[1], None
             self._last = X, held[2]
             return held
         aux = None
@@ -124,7 +124,7 @@ class CountedObjective:
 
     def hold_aux(self, X: Any) -> None:
         """Have what ``fun`` returns beside the gradient at X at hand again, without counting."""
-        limit, self._limit, self._held = self._limit, math.inf, None
+        limit, self._limit, self._last_evaluation = self._limit, math.inf, None
         try:
             self.value_and_gradient(X)
         finally:
@@ -146,8 +146,8 @@ class CountedObjective:
 
     def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
         assert self._pair is not None
-        shown = self._show(self._pair, X, NOWHERE)
-        if shown is NOWHERE:
+        shown = self._show(self._pair, X, NO_RECORD)
+        if shown is NO_RECORD:
             return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
         if type(shown) is tuple and len(shown) == 2:
             (f, gradient), aux = shown, None
@@ -157,8 +157,8 @@ class CountedObjective:
 
     def _call_jac(self, X: Any) -> tuple[Any, ...]:
         assert self._jac is not None
-        shown = self._show(self._jac, X, NOWHERE)
-        if shown is NOWHERE:
+        shown = self._show(self._jac, X, NO_RECORD)
+        if shown is NO_RECORD:
             return tuple(math.nan * leaf for leaf in self._leaves)
         return self._gradient(shown)
 
@@ -209,17 +209,17 @@ class CountedObjective:
             f, G = f * self.scale, leaves if isinstance(G, tuple) else leaves[0]
         self.initial_magnitude = abs(f)
         self.largest_gradient = largest * self.scale
-        self._held = (X, (f, G, aux))
+        self._last_evaluation = (X, (f, G, aux))
 
     @property
     def first_gradient(self) -> Any:
         """The Euclidean gradient that `calibrate` computed and the solver has not asked for yet."""
-        assert self._held is not None
-        return self._held[1][1]
+        assert self._last_evaluation is not None
+        return self._last_evaluation[1][1]
 
     def rewind(self, nfev: int, njev: int, scale: float, nhev: int = 0) -> None:
         """Counts and scale of a saved run."""
-        self.nfev, self.njev, self.scale, self._held = nfev, njev, scale, None
+        self.nfev, self.njev, self.scale, self._last_evaluation = nfev, njev, scale, None
         self.nhev = nhev
 
     def _count(self, *, value: bool, gradient: bool) -> None:
@@ -239,12 +239,12 @@ class CountedObjective:
                 or gradient.shape != leaf.shape
                 or (gradient.dtype != leaf.dtype)
             ):
-                gradient = check_gradient(gradient, leaf, "the gradient")
+                gradient = validated_gradient(gradient, leaf, "the gradient")
             G: tuple[Any, ...] = (gradient,)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
             names = (f"the gradient at {path}" for path in self._tree.paths)
-            G = tuple(map(check_gradient, parts, self._leaves, names))
+            G = tuple(map(validated_gradient, parts, self._leaves, names))
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:

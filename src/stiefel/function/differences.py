@@ -22,7 +22,7 @@ from stiefel.types import Array
 
 from .trees import Tree
 
-RULES = ("2-point", "3-point", "cs")
+DIFFERENCE_RULES = ("2-point", "3-point", "cs")
 MANY = 500  # entries from which on autodiff is recommended
 EXPONENT = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1.0}
 
@@ -88,7 +88,7 @@ class Differences:
     ) -> float:
         def at(step: Any) -> Any:
             self.count()
-            return self._fun(self._show(_moved(leaves, i, index, step)))
+            return self._fun(self._show(_displaced(leaves, i, index, step)))
 
         if self._rule == "cs":
             return _imaginary(at(1j * h)) / h
@@ -100,7 +100,7 @@ class Differences:
         return leaves[0] if self._tree.is_leaf else self._tree.unflatten(leaves)
 
 
-def _moved(leaves: tuple[Array, ...], i: int, index: Any, step: Any) -> tuple[Array, ...]:
+def _displaced(leaves: tuple[Array, ...], i: int, index: Any, step: Any) -> tuple[Array, ...]:
     x = to_numpy(leaves[i])
     moved = x.astype(np.result_type(x, np.complex64)) if isinstance(step, complex) else x.copy()
     if not np.iscomplexobj(x):

@@ -33,7 +33,7 @@ class RankObjective(CountedObjective):
     def projected(
         self, project: Callable[[Any, Any], Any], X: Any, value: float | None = None
     ) -> tuple[float, Any, Any]:
-        if self._pair is None or self._held is not None or self._replicated:
+        if self._pair is None or self._last_evaluation is not None or self._replicated:
             return super().projected(project, X, value)
         self._count(value=True, gradient=True)
         share, leaves, aux = self._pair_here(X)

@@ -98,7 +98,7 @@ def displacement(k: Kernels, frame: Frame, t: Array | float) -> Array:
 
 
 @kernel
-def moved(k: Kernels, frame: Frame, t: Array | float) -> tuple[Array, Array]:
+def point_coefficients(k: Kernels, frame: Frame, t: Array | float) -> tuple[Array, Array]:
     """C with Q(t)X = [X, U] C, and N."""
     N, B = displacement(k, frame, t), frame.basis
     size = B.shape[-1] // 2
@@ -129,7 +129,7 @@ def halves(C: Array) -> tuple[Array, Array]:
 @kernel
 def point(k: Kernels, X: Array, U: Array, frame: Frame, t: Array | float) -> tuple[Array, Array]:
     """R(X, φ(tW)), and the displacement N; 4nk² + O(k³)."""
-    C, N = moved(k, frame, t)
+    C, N = point_coefficients(k, frame, t)
     P, Q = halves(C)
     return k.combine(X, P, U, Q), N
 
@@ -153,11 +153,11 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: Array | float) -> Array:
     """R(X, φ(τV)) with V = lift(X, Y), without forming V; 10nk² + O(k³)."""
     if X.shape[-1] == 1:
         return vector.extrapolate(k, X, Y, tau)
-    return point(k, X, Y, lifted(k, Grams(*k.grams(X, Y))), tau)[0]
+    return point(k, X, Y, frame_between(k, Grams(*k.grams(X, Y))), tau)[0]
 
 
 @kernel
-def lifted(k: Kernels, grams: Grams) -> Frame:
+def frame_between(k: Kernels, grams: Grams) -> Frame:
     """The frame of the ray from X to Y = Q(1)X, along YM − Xs."""
     m = grams.XU
     M = _twice_inverse(k, m)
@@ -189,14 +189,14 @@ def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, Array, Array]:
 def prepare_tangent(
     k: Kernels, X: Array, T: Array, theta: float
 ) -> tuple[Frame, Array, Array, Array]:
-    """The frame of the ray along W = T − XM, the squared defect of X, `longest`, and ‖T‖²; 6nk².
+    """The frame of the ray along W = T − XM, squared defect of X, `squared_speed`, and ‖T‖²; 6nk².
 
     M = herm(XᴴT) + θ skew(XᴴT).
     """
     grams = Grams(*k.grams(X, T))
     a, b, c = grams
     made = _along(k, grams, (0.5 + 0.5 * theta) * b + (0.5 - 0.5 * theta) * k.adjoint(b))
-    return made, k.squared_frobenius(a - k.eye(a)), longest(k, made), k.trace(c)
+    return made, k.squared_frobenius(a - k.eye(a)), squared_speed(k, made), k.trace(c)
 
 
 def _along(k: Kernels, grams: Grams, M: Array) -> Frame:
@@ -219,7 +219,7 @@ def velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
 
 
 @kernel
-def carried(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
+def transported_velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
     """Q(t)φ(W) = Z (I + N) K [I; 0], a tangent at X(t); 4nk² + O(k³)."""
     K = frame.generator[..., : X.shape[-1]]
     P, Q = halves(frame.basis @ (K + N @ K))
@@ -239,7 +239,7 @@ def transport(
 
 
 @kernel
-def longest(k: Kernels, frame: Frame) -> Array:
+def squared_speed(k: Kernels, frame: Frame) -> Array:
     """The largest ‖φ(W)‖²_F of the matrices of a stack."""
     C, gram_C = velocity_of(frame)
     return k.largest(k.xp.sum(k.real(k.conj(C) * gram_C), axis=(-2, -1)))

@@ -8,11 +8,11 @@ import numpy as np
 
 from stiefel.backends.arrays import describe, is_array, is_floating, kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 # Looser than rounding: a start written with eight digits is the user's business to accept.
 ORTHONORMAL_TOLERANCE = 1e-8
-UNSUPPORTED = {
+UNSUPPORTED_DTYPES = {
     "float16",
     "bfloat16",
     "float96",
@@ -31,7 +31,7 @@ def check_array(X: Array, name: str, may_be_empty: bool = False) -> None:
         )
     if isinstance(X, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array; expected all entries: pass {name}.filled(...)")
-    if str(X.dtype).removeprefix("torch.") in UNSUPPORTED:
+    if str(X.dtype).removeprefix("torch.") in UNSUPPORTED_DTYPES:
         raise TypeError(
             f"{name} has dtype {X.dtype}; expected float32, float64, complex64 or complex128: "
             "small precisions cannot hold an orthonormal matrix, larger ones have no LAPACK"
@@ -71,7 +71,7 @@ def check_finite(kernels: Kernels, X: Array, name: str) -> None:
         raise ValueError(f"{name} contains NaN or infinity; expected finite entries")
 
 
-def check_orthonormal(manifold: Any, X: Array, name: str) -> None:
+def check_orthonormal(manifold: Manifold, X: Array, name: str) -> None:
     allowed = max(ORTHONORMAL_TOLERANCE, 100.0 * manifold.eps(X) * X.shape[-1])
     defect = manifold.defect(X)
     if not defect <= allowed:

@@ -14,14 +14,14 @@ from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Metric
 
 from . import checks
-from .ray import Lowered, Secant, plain
+from .ray import Lowered, Secant, pair_by_transport
 
 
 class Line:
     """The curve t ↦ X + tW."""
 
     defect = 0.0
-    longest = 0.0  # no step is too long for a flat space
+    bounded_length = 0.0  # no step is too long for a flat space
 
     def __init__(self, X: Array, W: Array, squared_norm: float) -> None:
         self._X, self._W = X, W
@@ -40,11 +40,11 @@ class Line:
     def transport(self, t: float, V: Array) -> Array:
         return V
 
-    def carried(self, t: float) -> Array:
+    def transported_velocity(self, t: float) -> Array:
         return self._W
 
-    def secant(self, t: float, old: Any, new: Any) -> Secant:
-        return plain(self, t, old, new)
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        return pair_by_transport(self, t, old, new)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class FlatMetric:
 
     lower_index = cotangent_of = raise_index
 
-    def longest(self, T: Array) -> float:
+    def bounded_length(self, T: Array) -> float:
         return 0.0
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:

@@ -42,10 +42,10 @@ def prepare_tangent(k: Kernels, X: Array, T: Array, theta: float) -> tuple[Frame
     basis[:size, size:] = M * basis[-1, -1]
     cobasis[:size, :size] = -_adjoint(M)
     made = _frame(a, b, c, basis, cobasis)
-    return made, _square(k, a - small.one), longest(k, made), trace
+    return made, _square(k, a - small.one), squared_speed(k, made), trace
 
 
-def lifted(k: Kernels, grams: Grams) -> Frame:
+def frame_between(k: Kernels, grams: Grams) -> Frame:
     a, m, d = grams
     small, size = _Small.of(m), len(m)
     M = _solved(m + small.one, 2.0 * small.one)
@@ -59,7 +59,7 @@ def lifted(k: Kernels, grams: Grams) -> Frame:
     return _frame(a, m, d, basis, small.J.dot(_adjoint(basis)))
 
 
-def longest(k: Kernels, frame: Frame) -> Any:
+def squared_speed(k: Kernels, frame: Frame) -> Any:
     C = frame.basis.dot(frame.generator[:, : len(frame.basis) // 2])
     return _inner(k, C, frame.gram.dot(C))
 
@@ -71,7 +71,7 @@ def displacement(k: Kernels, frame: Frame, t: float) -> Array:
     return _solved(left, tK)
 
 
-def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array]:
+def point_coefficients(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array]:
     N, size = displacement(k, frame, t), len(frame.basis) // 2
     C = frame.basis.dot(N[:, :size])
     small = _Small.of(C)
@@ -83,19 +83,19 @@ def moved(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array]:
 
 
 def point(k: Kernels, X: Array, U: Array, frame: Frame, t: float) -> tuple[Array, Array]:
-    C, N = moved(k, frame, t)
+    C, N = point_coefficients(k, frame, t)
     size = C.shape[1]
     return add_product(X.dot(C[:size]), 1.0, U, C[size:]), N
 
 
 def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
-    return point(k, X, Y, lifted(k, Grams(*_grams(k, X, Y))), tau)[0]
+    return point(k, X, Y, frame_between(k, Grams(*_grams(k, X, Y))), tau)[0]
 
 
 # -- ray ---------------------------------------------------------------------------------------
 
 
-def secant(
+def secant_pair(
     k: Kernels,
     X: Array,
     U: Array,
@@ -103,14 +103,14 @@ def secant(
     N: Array,
     t: float,
     G: Array,
-    turn: Array,
+    rotation: Array,
     G_new: Array,
-    turn_new: Array,
+    rotation_new: Array,
 ) -> Secant:
-    P, Q, p, q = coefficients(k, frame, N, t, turn, _gram(k, U, G))
+    P, Q, p, q = coefficients(k, frame, N, t, rotation, _gram(k, U, G))
     s, y = add_product(X.dot(P), 1.0, U, Q), G_new - G
     y = add_product(add_product(y, -1.0, X, p), -1.0, U, q)
-    return Secant(s, y, Curvature(t, frame, turn_new - turn, _gram(k, y, y)))
+    return Secant(s, y, Curvature(t, frame, rotation_new - rotation, _gram(k, y, y)))
 
 
 def coefficients(
@@ -167,34 +167,34 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
 
 
 def project(k: Kernels, X: Array, G: Array) -> Array:
-    m = _adjoint(X).dot(G) if k.plain else k.pairing(X, G)
+    m = _adjoint(X).dot(G) if k.pure_numpy else k.pairing(X, G)
     m = m + _adjoint(m)
     m *= 0.5
     return k.subtract(k.sharpen(G), X, m)
 
 
 def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array, Array]:
-    m = _adjoint(X).dot(E) if k.plain else k.pairing(X, E)
+    m = _adjoint(X).dot(E) if k.pure_numpy else k.pairing(X, E)
     other = _adjoint(m)
-    normal, turn = m + other, m - other
+    normal, rotation = m + other, m - other
     normal *= 0.5
-    turn *= 0.5
-    if k.plain:
+    rotation *= 0.5
+    if k.pure_numpy:
         G = add_product(np.array(E, order="C"), -1.0, X, normal)
-        return G, np.vdot(G, G).real + np.vdot(turn, turn).real, turn, normal
+        return G, np.vdot(G, G).real + np.vdot(rotation, rotation).real, rotation, normal
     G = k.subtract(k.sharpen(E), X, normal)
-    return G, k.dot(G, G) + k.squared_frobenius(turn), turn, normal
+    return G, k.dot(G, G) + k.squared_frobenius(rotation), rotation, normal
 
 
 # -- what they share ---------------------------------------------------------------------------
 
 
 def _gram(k: Kernels, A: Array, B: Array) -> Array:
-    return _adjoint(A).dot(B) if k.plain else k.gram(A, B)
+    return _adjoint(A).dot(B) if k.pure_numpy else k.gram(A, B)
 
 
 def _grams(k: Kernels, A: Array, B: Array) -> Any:
-    if not k.plain:
+    if not k.pure_numpy:
         return k.grams(A, B)
     A_, B_ = _adjoint(A), _adjoint(B)
     return A_.dot(A), A_.dot(B), B_.dot(B)
@@ -202,11 +202,11 @@ def _grams(k: Kernels, A: Array, B: Array) -> Any:
 
 def _inner(k: Kernels, A: Array, B: Array) -> Any:
     """Re⟨A, B⟩ of small matrices."""
-    return np.vdot(A, B).real if k.plain else k.small_inner(A, B)
+    return np.vdot(A, B).real if k.pure_numpy else k.small_inner(A, B)
 
 
 def _trace(k: Kernels, A: Array) -> Any:
-    return np.vdot(_Small.of(A).one, A).real if k.plain else k.trace(A)
+    return np.vdot(_Small.of(A).one, A).real if k.pure_numpy else k.trace(A)
 
 
 def _square(k: Kernels, A: Array) -> Any:
@@ -281,7 +281,7 @@ class FusedRay(Ray):
     prepare = staticmethod(prepare)
     point = staticmethod(point)
     displacement = staticmethod(displacement)
-    pair = staticmethod(secant)
+    pair = staticmethod(secant_pair)
 
 
 class FusedTangentRay(TangentRay):
@@ -290,4 +290,4 @@ class FusedTangentRay(TangentRay):
     prepare_tangent = staticmethod(prepare_tangent)
     point = staticmethod(point)
     displacement = staticmethod(displacement)
-    pair = staticmethod(secant)
+    pair = staticmethod(secant_pair)

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from stiefel.backends.ranks import ALONE, Alone, Ranks
-from stiefel.types import Array
+from stiefel.types import Leaves
 
 from .ray import Lowered, Secant
-
-Leaves = tuple[Array, ...]
 
 
 class ProductRay:
@@ -24,8 +22,8 @@ class ProductRay:
         return math.fsum(ray.squared_norm for ray in self._rays)
 
     @property
-    def longest(self) -> float:
-        return max(float(ray.longest) for ray in self._rays)
+    def bounded_length(self) -> float:
+        return max(float(ray.bounded_length) for ray in self._rays)
 
     @property
     def length(self) -> float:
@@ -35,8 +33,8 @@ class ProductRay:
     def defect(self) -> float:
         return max(float(ray.defect) for ray in self._rays)
 
-    def carried(self, t: float) -> Leaves:
-        return tuple(ray.carried(t) for ray in self._rays)
+    def transported_velocity(self, t: float) -> Leaves:
+        return tuple(ray.transported_velocity(t) for ray in self._rays)
 
     def __call__(self, t: float) -> Leaves:
         return tuple(ray(t) for ray in self._rays)
@@ -44,9 +42,9 @@ class ProductRay:
     def velocity(self, t: float) -> Leaves:
         return tuple(ray.velocity(t) for ray in self._rays)
 
-    def secant(self, t: float, old: Any, new: Any) -> Secant:
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         ends = zip(self._rays, _ends(old), _ends(new), strict=True)
-        return Secant(*zip(*(ray.secant(t, a, b) for ray, a, b in ends), strict=True))
+        return Secant(*zip(*(ray.secant_pair(t, a, b) for ray, a, b in ends), strict=True))
 
     def transport(self, t: float, V: Leaves) -> Leaves:
         return tuple(ray.transport(t, v) for ray, v in zip(self._rays, V, strict=True))
@@ -54,8 +52,8 @@ class ProductRay:
 
 def _ends(at: Any) -> list[Lowered]:
     """The gradients of the leaves; norms are not asked for."""
-    turns = at.turn or (None,) * len(at.G)
-    return [Lowered(G, 0.0, turn) for G, turn in zip(at.G, turns, strict=True)]
+    rotations = at.rotation or (None,) * len(at.G)
+    return [Lowered(G, 0.0, rotation) for G, rotation in zip(at.G, rotations, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,8 @@ class Product:
 
     def gradient(self, X: Leaves, E: Leaves) -> Lowered:
         lowered = (Lowered(*leaf) for leaf in self._map("gradient", X, E))
-        G, squares, turns, levels = zip(*lowered, strict=True)
-        return Lowered(G, math.fsum(squares), turns, levels)
+        G, squares, rotations, levels = zip(*lowered, strict=True)
+        return Lowered(G, math.fsum(squares), rotations, levels)
 
     def project_direction(self, X: Leaves, W: Leaves) -> Leaves:
         return self._map("project_direction", X, W)
@@ -120,8 +118,8 @@ class Product:
     def cotangent_of(self, X: Leaves, T: Leaves, metric: Any) -> Leaves:
         return self._map("cotangent_of", X, T, metric)
 
-    def longest(self, T: Leaves) -> float:
-        return max(self._map("longest", T))
+    def bounded_length(self, T: Leaves) -> float:
+        return max(self._map("bounded_length", T))
 
     def lower_index(self, X: Leaves, T: Leaves) -> Leaves:
         return self._map("lower_index", X, T)

@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array
+from stiefel.types import Array, Curve
 
 from . import cayley, vector
 from .cayley import Frame, halves, velocity_of
@@ -38,7 +38,7 @@ class Lowered(NamedTuple):
 
     G: Array
     square: float  # ‖G‖²_g*
-    turn: Any = None  # XᴴG, where it came for free
+    rotation: Any = None  # XᴴG, where it came for free
     level: Any = None  # herm(XᴴE) of the Euclidean gradient E = G + X level, likewise
 
 
@@ -58,8 +58,8 @@ class Squares(NamedTuple):
     TT: Array  # TᴴT
     normal_step: Array  # ‖S‖²
     normal_change: Array  # ‖T‖²
-    turn_step: Array  # ‖A‖²
-    turn_change: Array  # ‖B‖²
+    rotation_step: Array  # ‖A‖²
+    rotation_change: Array  # ‖B‖²
 
 
 class Secant(NamedTuple):
@@ -71,7 +71,7 @@ class Secant(NamedTuple):
 
 
 @kernel
-def secant(
+def secant_pair(
     k: Kernels,
     X: Array,
     U: Array,
@@ -79,15 +79,15 @@ def secant(
     N: Array,
     t: Array | float,
     G: Array,
-    turn: Array,
+    rotation: Array,
     G_new: Array,
-    turn_new: Array,
+    rotation_new: Array,
 ) -> Secant:
     """The pair of a step, for matrices with several columns; 12nk² + O(k³)."""
-    P, Q, p, q = coefficients(k, frame, N, t, turn, k.gram(U, G))
+    P, Q, p, q = coefficients(k, frame, N, t, rotation, k.gram(U, G))
     s, into = k.combine(X, P, U, Q), k.overwriting()
     y = into.subtract(into.subtract(G_new - G, X, p), U, q)
-    seen = Curvature(t, frame, turn_new - turn, k.gram(y, y))
+    seen = Curvature(t, frame, rotation_new - rotation, k.gram(y, y))
     return Secant(s, y, seen)
 
 
@@ -117,9 +117,9 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
     return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
 
 
-def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:
+def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
     """The pair of a step along any ray; nothing is said of curvature."""
-    return Secant(t * ray.carried(t), new.G - ray.transport(t, old.G))
+    return Secant(t * ray.transported_velocity(t), new.G - ray.transport(t, old.G))
 
 
 # -- the curves
@@ -128,14 +128,14 @@ def plain(ray: Any, t: float, old: Any, new: Any) -> Secant:
 class _Prepared:
     """What every ray knows from the Gram matrices at hand."""
 
-    longest: Any
+    bounded_length: Any
     _squared_norm: Any
     _squared_defect: Any
 
     @property
     def length(self) -> float:
         """‖φ(W)‖_F, of a stack the largest."""
-        return float(self.longest)
+        return float(self.bounded_length)
 
     @property
     def squared_norm(self) -> float:
@@ -154,7 +154,7 @@ class Ray(_Prepared):
     prepare = staticmethod(cayley.prepare)
     point = staticmethod(cayley.point)
     displacement = staticmethod(cayley.displacement)
-    pair = staticmethod(secant)
+    pair = staticmethod(secant_pair)
 
     _last: tuple[float, Array] | None = None
 
@@ -169,25 +169,25 @@ class Ray(_Prepared):
         return X
 
     @cached_property
-    def longest(self) -> float:
+    def bounded_length(self) -> float:
         """The largest ‖φ(W)‖_F of the matrices of a stack: how far t = 1 would move one."""
-        return _root(cayley.longest(self._kernels, self._frame))
+        return _root(cayley.squared_speed(self._kernels, self._frame))
 
     def velocity(self, t: float) -> Array:
         """X'(t), a tangent at X(t)."""
         return cayley.velocity(*self._at(t))
 
-    def carried(self, t: float) -> Array:
+    def transported_velocity(self, t: float) -> Array:
         """The velocity φ(W) at X, carried isometrically to X(t)."""
-        return cayley.carried(*self._at(t))
+        return cayley.transported_velocity(*self._at(t))
 
     def transport(self, t: float, V: Array) -> Array:
         """The cotangent V at X, carried isometrically to X(t)."""
         return cayley.transport(*self._at(t), t, V)
 
-    def secant(self, t: float, old: Any, new: Any) -> Secant:
-        """The secant pair of the step to X(t), from the gradients (.G, .turn) at both ends."""
-        return self.pair(*self._at(t), t, old.G, old.turn, new.G, new.turn)
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        """The secant pair of the step to X(t), from the gradients (.G, .rotation) at both ends."""
+        return self.pair(*self._at(t), t, old.G, old.rotation, new.G, new.rotation)
 
     def _at(self, t: float) -> tuple[Kernels, Array, Array, Frame, Array]:
         """What moves to X(t) needs, with the displacement N of `cayley`."""
@@ -210,10 +210,10 @@ class TangentRay(Ray):
     def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
         self._kernels, self._X, self._U = kernels, X, T
         prepared = self.prepare_tangent(kernels, X, T, theta)
-        self._frame, self._squared_defect, moved, whole = prepared
-        self.longest = _root(moved)
+        self._frame, self._squared_defect, square, whole = prepared
+        self.bounded_length = _root(square)
         # So little of T is tangent that W had better be formed.
-        self.lossy = not float(moved) > self.LOSSY * float(whole)
+        self.lossy = not float(square) > self.LOSSY * float(whole)
 
 
 class ColumnRay(_Prepared):
@@ -225,25 +225,25 @@ class ColumnRay(_Prepared):
         self._grams, self._squared_norm, self._squared_defect = prepared
 
     def __call__(self, t: float) -> Any:
-        return self._moved(vector.point, t)
+        return self._evaluated(vector.point, t)
 
     @cached_property
-    def longest(self) -> float:
-        return _root(vector.longest(self._kernels, self._grams))
+    def bounded_length(self) -> float:
+        return _root(vector.squared_speed(self._kernels, self._grams))
 
     def velocity(self, t: float) -> Any:
-        return self._moved(vector.velocity, t)
+        return self._evaluated(vector.velocity, t)
 
-    def carried(self, t: float) -> Any:
-        return self._moved(vector.carried, t)
+    def transported_velocity(self, t: float) -> Any:
+        return self._evaluated(vector.transported_velocity, t)
 
     def transport(self, t: float, V: Array) -> Any:
-        return self._moved(vector.transport, t, V)
+        return self._evaluated(vector.transport, t, V)
 
-    def secant(self, t: float, old: Any, new: Any) -> Secant:
-        return plain(self, t, old, new)
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        return pair_by_transport(self, t, old, new)
 
-    def _moved(self, formula: Any, t: float, *arguments: Any) -> Any:
+    def _evaluated(self, formula: Any, t: float, *arguments: Any) -> Any:
         return formula(self._kernels, self._x, self._w, self._grams, t, *arguments)
 
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stiefel.types import Array
+from stiefel.types import Array, Curve
 
 from . import checks
 from .metric import CANONICAL
-from .ray import Lowered, Secant, plain
+from .ray import Lowered, Secant, pair_by_transport
 from .stiefel import Stiefel
 
 
@@ -71,7 +71,7 @@ class Sphere(Stiefel):
     raise_onto = _on_columns(Stiefel.raise_onto)
     lower_index = _on_columns(Stiefel.lower_index)
     cotangent_of = _on_columns(Stiefel.cotangent_of)
-    longest = _on_columns(Stiefel.longest)
+    bounded_length = _on_columns(Stiefel.bounded_length)
     dual = _on_columns(Stiefel.dual)
     pair = _on_columns(Stiefel.pair)
     hessian = _on_columns(Stiefel.hessian)
@@ -122,7 +122,7 @@ class Sphere(Stiefel):
 
 
 class _VectorRay:
-    def __init__(self, ray: Any) -> None:
+    def __init__(self, ray: Curve) -> None:
         self._ray = ray
 
     @property
@@ -134,8 +134,8 @@ class _VectorRay:
         return self._ray.defect
 
     @property
-    def longest(self) -> float:
-        return self._ray.longest
+    def bounded_length(self) -> float:
+        return self._ray.bounded_length
 
     @property
     def length(self) -> float:
@@ -147,11 +147,11 @@ class _VectorRay:
     def velocity(self, t: float) -> Array:
         return self._ray.velocity(t)[..., 0]
 
-    def carried(self, t: float) -> Array:
-        return self._ray.carried(t)[..., 0]
+    def transported_velocity(self, t: float) -> Array:
+        return self._ray.transported_velocity(t)[..., 0]
 
     def transport(self, t: float, V: Array) -> Array:
         return self._ray.transport(t, V[..., None])[..., 0]
 
-    def secant(self, t: float, old: Any, new: Any) -> Secant:
-        return plain(self, t, old, new)
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        return pair_by_transport(self, t, old, new)

@@ -98,10 +98,10 @@ class Stiefel:
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
         k = self.kernels_at(X)
         lower = fused.lower_gradient if k.fuses and X.ndim == 2 else lower_gradient
-        G, square, turn, level = lower(k, X, E)
+        G, square, rotation, level = lower(k, X, E)
         if X.shape[-1] == 1:
             return Lowered(G, float(square))
-        return Lowered(G, float(square), turn, level)
+        return Lowered(G, float(square), rotation, level)
 
     def project_direction(self, X: Array, W: Array) -> Array:
         """The cotangent nearest to an n×k direction W of the space of points; 4nk²."""
@@ -206,14 +206,14 @@ class Stiefel:
     def dot(self, C: Array, D: Array) -> float:
         """Re⟨C, D⟩ of a tangent and a cotangent, or of two vectors."""
         k = self.kernels_at(C)
-        return float(np.vdot(C, D).real if k.plain else _pair(k, C, D))
+        return float(np.vdot(C, D).real if k.pure_numpy else _pair(k, C, D))
 
     def dual(self, C: Array) -> Array:
         """The array whose plain product with a tangent is C of it: BC under XᴴBX = I."""
         k = self.kernels_at(C)
-        return C if k.plain else k.weigh(C)
+        return C if k.pure_numpy else k.weigh(C)
 
-    def longest(self, T: Array) -> float:
+    def bounded_length(self, T: Array) -> float:
         """The largest ‖T‖_F of the matrices of a stack: how far one of them would move."""
         return math.sqrt(float(metrics.longest_of(self.kernels_at(T), T)))
 
@@ -280,9 +280,9 @@ def project(k: Kernels, X: Array, G: Array) -> Array:
 def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array, Array]:
     """G, ‖G‖²_g*, XᴴG = skew(XᴴE), which has no more rounding than G itself, and herm(XᴴE)."""
     m = k.pairing(X, E)
-    level, turn = k.hermitian(m), k.skew(m)
+    level, rotation = k.hermitian(m), k.skew(m)
     G = k.subtract(k.sharpen(E), X, level)
-    return G, k.dot(G, G) + k.squared_frobenius(turn), turn, level
+    return G, k.dot(G, G) + k.squared_frobenius(rotation), rotation, level
 
 
 @kernel

@@ -24,19 +24,19 @@ from stiefel.types import Array, Metric
 
 from . import checks
 from .euclidean import FlatMetric
-from .ray import Lowered, Secant, plain
+from .ray import Lowered, Secant, pair_by_transport
 
 # What a vector is: a column, or an entry.  Both are empty to JAX, which takes numbers for data.
-Kind = tuple[()] | None
-COLUMN: Kind = ()
-ENTRY: Kind = None
+UnitKind = tuple[()] | None
+COLUMN: UnitKind = ()
+ENTRY: UnitKind = None
 
 
 @dataclass(frozen=True)
 class _UnitVectors(FlatMetric):
     """What `Oblique` and `ComplexCircle` share: ``kind`` says what a vector is."""
 
-    kind: ClassVar[Kind] = COLUMN
+    kind: ClassVar[UnitKind] = COLUMN
     what: ClassVar[str] = "unit vectors"
 
     def project(self, X: Array, G: Array) -> Array:
@@ -53,7 +53,7 @@ class _UnitVectors(FlatMetric):
     def cotangent_of(self, X: Array, T: Array, metric: Metric | None = None) -> Array:
         return self.project(X, T)
 
-    def longest(self, T: Array) -> float:
+    def bounded_length(self, T: Array) -> float:
         """The length of the longest vector."""
         k = self.kernels_at(T)
         return math.sqrt(float(k.xp.max(_squares(k, self.kind, T, T))))
@@ -187,7 +187,7 @@ class ComplexCircle(_UnitVectors):
     (True, -16.0)
     """
 
-    kind: ClassVar[Kind] = ENTRY
+    kind: ClassVar[UnitKind] = ENTRY
     what: ClassVar[str] = "entries of modulus one"
 
     def check_point(self, X: Array, name: str = "X0") -> None:
@@ -215,12 +215,12 @@ class ComplexCircle(_UnitVectors):
 class Circle:
     """The curves that leave X along W, on great circles."""
 
-    def __init__(self, kernels: Kernels, kind: Kind, X: Array, W: Array) -> None:
+    def __init__(self, kernels: Kernels, kind: UnitKind, X: Array, W: Array) -> None:
         W = _project(kernels, kind, X, W)  # a part along x is no way to go
         self._kernels, self._kind, self._X, self._W = kernels, kind, X, W
         self._squares = _squares(kernels, kind, W, W)  # θ²
         self.squared_norm = float(kernels.xp.sum(self._squares))
-        self.longest = self.length = math.sqrt(float(kernels.xp.max(self._squares)))
+        self.bounded_length = self.length = math.sqrt(float(kernels.xp.max(self._squares)))
 
     @property
     def defect(self) -> float:
@@ -232,61 +232,61 @@ class Circle:
 
     def velocity(self, t: float) -> Array:
         """X'(t) = ((1 − s²) w − tθ² x)/(1 + s²)²."""
-        return self.carried(t) / (1.0 + (0.25 * t * t) * self._squares)
+        return self.transported_velocity(t) / (1.0 + (0.25 * t * t) * self._squares)
 
-    def carried(self, t: float) -> Array:
+    def transported_velocity(self, t: float) -> Array:
         """w, turned by φ."""
-        return _carried(self._kernels, self._X, self._W, self._squares, t)
+        return _transported(self._kernels, self._X, self._W, self._squares, t)
 
     def transport(self, t: float, V: Array) -> Array:
         """V with its part along w turned: v − Re⟨w, v⟩ (t²w/2 + t x)/(1 + s²)."""
         arguments = self._X, self._W, self._squares, t, V
         return _transport(self._kernels, self._kind, *arguments)
 
-    def secant(self, t: float, old: Any, new: Any) -> Secant:
-        return plain(self, t, old, new)
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        return pair_by_transport(self, t, old, new)
 
 
-def _squares(k: Kernels, kind: Kind, A: Array, B: Array) -> Array:
+def _squares(k: Kernels, kind: UnitKind, A: Array, B: Array) -> Array:
     """Re⟨a, b⟩ of the vectors, of the shape that broadcasts against them; in A's dtype."""
     products = k.real(k.conj(A) * B)
     return products if kind is ENTRY else k.xp.sum(products, axis=-2, keepdims=True)
 
 
 @kernel
-def _project(k: Kernels, kind: Kind, X: Array, G: Array) -> Array:
+def _project(k: Kernels, kind: UnitKind, X: Array, G: Array) -> Array:
     return G - X * _squares(k, kind, X, G)
 
 
 @kernel
-def _lift(k: Kernels, kind: Kind, X: Array, Y: Array) -> Array:
+def _lift(k: Kernels, kind: UnitKind, X: Array, Y: Array) -> Array:
     m = _squares(k, kind, X, Y)
     return (Y - X * m) * (2.0 / (1.0 + m))
 
 
 @kernel
-def _point(k: Kernels, kind: Kind, X: Array, W: Array, squares: Array, t: Any) -> Array:
+def _point(k: Kernels, kind: UnitKind, X: Array, W: Array, squares: Array, t: Any) -> Array:
     ss = (0.25 * t * t) * squares
     Y = (X * (1.0 - ss) + W * t) / (1.0 + ss)
     return Y * (1.5 - 0.5 * _squares(k, kind, Y, Y))  # lengths do not drift
 
 
 @kernel
-def _carried(k: Kernels, X: Array, W: Array, squares: Array, t: Any) -> Array:
+def _transported(k: Kernels, X: Array, W: Array, squares: Array, t: Any) -> Array:
     ss = (0.25 * t * t) * squares
     return (W * (1.0 - ss) - X * (t * squares)) / (1.0 + ss)
 
 
 @kernel
 def _transport(
-    k: Kernels, kind: Kind, X: Array, W: Array, squares: Array, t: Any, V: Array
+    k: Kernels, kind: UnitKind, X: Array, W: Array, squares: Array, t: Any, V: Array
 ) -> Array:
     share = _squares(k, kind, W, V) / (1.0 + (0.25 * t * t) * squares)
     return V - (W * (0.5 * t * t) + X * t) * share
 
 
 @kernel
-def _geodesic(k: Kernels, kind: Kind, X: Array, W: Array, t: Any) -> Array:
+def _geodesic(k: Kernels, kind: UnitKind, X: Array, W: Array, t: Any) -> Array:
     W = W - X * _squares(k, kind, X, W)
     theta = k.xp.sqrt(_squares(k, kind, W, W))
     some = k.xp.where(theta > 0, theta, k.xp.ones_like(theta))

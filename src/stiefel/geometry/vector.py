@@ -109,12 +109,14 @@ def transport(
 
 
 @kernel
-def carried(k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any) -> Array:
+def transported_velocity(
+    k: Kernels, x: Array, w: Array, grams: tuple[Number, Number, Number], t: Any
+) -> Array:
     """Q(t)φ(w)."""
     return transport(k, x, w, grams, t, k.axpby(grams[1], x, 1.0, w))
 
 
 @kernel
-def longest(k: Kernels, grams: tuple[Number, Number, Number]) -> Number:
+def squared_speed(k: Kernels, grams: tuple[Number, Number, Number]) -> Number:
     _, b, c = grams
     return k.largest_number(c + 3.0 * (b * k.conj_number(b)))

@@ -12,25 +12,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.solvers.noise import Watch
-from stiefel.types import Gradient, Status
+from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, Point
+from .composite import Composite, ProximalPoint
 from .proximal_gradient import ProximalGradient, proximal_descent
-from .proximal_lbfgs import start
+from .quasi_newton import first_point
 from .subproblem import proximal_step
-
-Array = Any
 
 
 class State(NamedTuple):
     x: Array  # Y
     at: Gradient
-    point: Point  # at Y
+    point: ProximalPoint  # at Y
     X: Array  # a vector
     F: float  # F(X)
     t: float
@@ -73,13 +71,13 @@ class AcceleratedProximal:
         ProximalGradient(self.step_length, self.growth)  # checks the parameters
 
     def init(self, problem: Composite, x: Array) -> State:
-        at, _, _, _ = start(problem, x, self.step_length)
+        at, _, _, _ = first_point(problem, x, self.step_length)
         Y, gradient = problem.book(at)
         return State(Y, gradient, at, at.x, at.total, at.t, at.t, gamma=at.t)
 
     def step(self, problem: Composite, s: State) -> State:
         if s.k == 0:
-            return self._plain(problem, s)
+            return self._without_momentum(problem, s)
         z = proximal_step(problem.h, s.point.x, s.point.g, s.t, s.point.L).z
         x = problem.retract(z)
         F = math.inf
@@ -89,7 +87,7 @@ class AcceleratedProximal:
             return self._at(problem, s, s.X, s.X, s.F, max(s.t0, s.t / self.growth), 0, True)
         return self._beyond(problem, s, x, F, s.t * self.growth)
 
-    def _plain(self, problem: Composite, s: State) -> State:
+    def _without_momentum(self, problem: Composite, s: State) -> State:
         """Y = X: one step of ManPG-Ada, with its line search."""
         moved = proximal_descent(problem, s.point, s.t)
         if moved is None:

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.geometry.feasibility import feasible
 from stiefel.solvers.problem import Problem
-from stiefel.types import Gradient
+from stiefel.types import Array, Gradient
 
-from .pattern import allowed_defect, polar, restore
+from .pattern import allowed_defect, nearest_to_vector, restore
 from .space import Space, Sum
-from .subproblem import Step, proximal_step
-
-Array = Any
+from .subproblem import ProximalStep, proximal_step
 
 PROBE = 1e-3  # length of the step that measures the curvature of f
 
@@ -43,7 +41,7 @@ class Value(NamedTuple):
         return math.isfinite(self.total) and bool(np.all(np.isfinite(self.g)))
 
 
-class Point(NamedTuple):
+class ProximalPoint(NamedTuple):
     """What is known at x: values, gradient, and the proximal step of length t."""
 
     x: Array
@@ -65,7 +63,7 @@ class Composite(Problem):
     """A problem with a nonsmooth term, and the vectors in which it is solved."""
 
     h: Sum = None  # type: ignore[assignment]
-    _newest: list[Point] = field(default_factory=list, repr=False, compare=False)
+    _newest: list[ProximalPoint] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def space(self) -> Space:
@@ -86,18 +84,18 @@ class Composite(Problem):
     def _term(self, x: Array) -> float:
         return float(self.h.value(x))
 
-    def measure(self, x: Array, value: Value, t: float, L: Array) -> Point:
+    def measure(self, x: Array, value: Value, t: float, L: Array) -> ProximalPoint:
         """The point with its proximal step; an unsolved subproblem is told by a larger χ."""
         step = self.step(x, value.g, t, L)
         chi = step.length / t
         if not step.solved:
             chi += step.residual / t
-        return Point(x, value.f, value.h, value.g, t, step.z, step.L, chi)
+        return ProximalPoint(x, value.f, value.h, value.g, t, step.z, step.L, chi)
 
-    def step(self, x: Array, g: Array, t: float, L: Array) -> Step:
+    def step(self, x: Array, g: Array, t: float, L: Array) -> ProximalStep:
         if not np.all(np.isfinite(g)):
             nan = np.full_like(x, math.nan)
-            return Step(x, nan, L, math.nan, False)
+            return ProximalStep(x, nan, L, math.nan, False)
         return proximal_step(self.h, x, g, t, L, roughly=True)
 
     def retract(self, z: Array) -> Array:
@@ -107,7 +105,7 @@ class Composite(Problem):
         mask = self.h.support(z)
         x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps))
         if x is None:
-            x = polar(self.space, self.geometry, z)
+            x = nearest_to_vector(self.space, self.geometry, z)
             x = self.space.flat(feasible(self.geometry, self.space.point(x)))
         return x
 
@@ -120,7 +118,7 @@ class Composite(Problem):
         if not 0 < size < math.inf:
             return 1.0, np.zeros_like(x), np.zeros_like(x)
         length = PROBE * math.sqrt(max(space.columns, 1))
-        moved = polar(space, self.geometry, x - (length / size) * d)
+        moved = nearest_to_vector(space, self.geometry, x - (length / size) * d)
         s = moved - x
         y = self.evaluate(moved).g - value.g
         norms = math.sqrt(float(y @ y)), math.sqrt(float(s @ s))
@@ -129,13 +127,13 @@ class Composite(Problem):
             return max(size, 1e-300), np.zeros_like(x), np.zeros_like(x)
         return estimate, s, y
 
-    def book(self, at: Point) -> tuple[Array, Gradient]:
+    def book(self, at: ProximalPoint) -> tuple[Array, Gradient]:
         """What the driver reads: the point, F and χ there, with (x − z)/t for a gradient."""
         X, G = self.space.point(at.x), self.space.point((at.x - at.z) / at.t)
         self._newest[:] = [at]
         return X, Gradient(at.total, G, at.chi)
 
-    def recent(self, x: Array) -> Point | None:
+    def recent(self, x: Array) -> ProximalPoint | None:
         """What is known at x, if it is the point that was booked last."""
         return next((at for at in self._newest if np.array_equal(at.x, x)), None)
 

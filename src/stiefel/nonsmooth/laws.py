@@ -7,16 +7,16 @@ differences, and the support against the places where h can be differentiated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
+from stiefel.types import Array
+
 from .terms import Term
 
-Array = Any
 Check = tuple[str, float, float]  # what was compared, how far apart, how far is allowed
 
-STEP = 1e-6
+PROX_DIFFERENCE = 1e-6
 TRIALS = 20
 
 
@@ -72,8 +72,10 @@ def _checks(h: Term, X: Array, rng: np.random.Generator) -> Iterator[Check]:
     gap = _square(Z2 - Z) - _inner(Z2 - Z, V2 - V)
     yield "prox is firmly nonexpansive", gap, 1e-12 * size**2
     D = h.prox_derivative(V, t)
-    difference = (h.prox(V + STEP * W, t) - h.prox(V - STEP * W, t)) / (2 * STEP)
-    smooth = _same_support(h, V, STEP * W, t)
+    difference = (h.prox(V + PROX_DIFFERENCE * W, t) - h.prox(V - PROX_DIFFERENCE * W, t)) / (
+        2 * PROX_DIFFERENCE
+    )
+    smooth = _same_support(h, V, PROX_DIFFERENCE * W, t)
     if smooth:
         yield "prox_derivative is the derivative", _norm(D(W) - difference), 1e-4 * size
     yield "prox_derivative is symmetric", abs(_inner(W2, D(W)) - _inner(D(W2), W)), 1e-10 * size
@@ -102,7 +104,7 @@ def _derivatives(h: Term, Z: Array, W: Array) -> Iterator[Check]:
     """The gradient and Hessian of h along the support, against differences."""
     S, size = h.support(Z), 1.0 + _norm(W)
     least = float(np.min(np.abs(Z[S]), initial=np.inf))
-    step = min(STEP, 1e-3 * least)
+    step = min(PROX_DIFFERENCE, 1e-3 * least)
     if not step > 1e-9:
         return
     up, down = Z + step * W, Z - step * W

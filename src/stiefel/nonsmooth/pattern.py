@@ -14,22 +14,21 @@ columns orthogonal, so are these.  A restoration that does not work is told.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+
+from stiefel.types import Array, Manifold
 
 from .space import NormalSystem, Space
 from .terms import Diagonal
 
-Array = Any
-
-MOST_STEPS = 12
-LONGEST = 0.5
+MOST_PATTERN_STEPS = 12
+LONGEST_PATTERN_STEP = 0.5
 LEAST_GAIN = 0.7
 QUICK = 0.03
 WEAK = 0.1
-NEGLIGIBLE = 1e-15  # between two columns
-FEW = 8  # rows that two columns share
+NEGLIGIBLE_OVERLAP = 1e-15  # between two columns
+FEW_SHARED_ROWS = 8  # rows that two columns share
 
 
 def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
@@ -46,7 +45,7 @@ def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None
 
 def _restored(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
     last, system, stale = math.inf, None, False
-    for _ in range(MOST_STEPS):
+    for _ in range(MOST_PATTERN_STEPS):
         E = space.defect(x)
         size = math.sqrt(float(E @ E))
         if size <= allowed:
@@ -59,7 +58,7 @@ def _restored(space: Space, x: Array, mask: Array, allowed: float) -> Array | No
         last = size
         assert system is not None
         step = mask * space.normal(x, system.solve(0.5 * E))
-        if not float(step @ step) <= LONGEST**2:
+        if not float(step @ step) <= LONGEST_PATTERN_STEP**2:
             return None
         x = x - step
     return None
@@ -78,10 +77,10 @@ def separated(space: Space, x: Array, mask: Array, weak: bool = False) -> Array:
         if weak:
             reach = 0.5 * (size**2).swapaxes(-1, -2) @ free
             lost |= product > WEAK * (reach + reach.swapaxes(-1, -2))
-        lost &= (product > NEGLIGIBLE) & ~np.eye(size.shape[-1], dtype=bool)
+        lost &= (product > NEGLIGIBLE_OVERLAP) & ~np.eye(size.shape[-1], dtype=bool)
         for b, i, j in np.argwhere(np.triu(lost)):
             rows = np.flatnonzero(free[b, :, i] * free[b, :, j])
-            if len(rows) > FEW:
+            if len(rows) > FEW_SHARED_ROWS:
                 continue
             smaller = np.where(size[b, rows, i] < size[b, rows, j], i, j)
             if changed is None:
@@ -110,7 +109,7 @@ class Tangents:
         return self._mask * (w - self._space.normal(self._x, self.multiplier(w)))
 
 
-def polar(space: Space, geometry: Any, z: Array) -> Array:
+def nearest_to_vector(space: Space, geometry: Manifold, z: Array) -> Array:
     """The point of the manifold nearest to z, without regard to zeros."""
     return space.flat(geometry.nearest(space.point(z)))
 

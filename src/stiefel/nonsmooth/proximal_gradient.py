@@ -15,24 +15,22 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stiefel.solvers.noise import Watch
-from stiefel.types import Gradient, Status
+from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, Point, Value
-from .proximal_lbfgs import start
+from .composite import Composite, ProximalPoint, Value
+from .quasi_newton import first_point
 from .subproblem import proximal_step
 
-Array = Any
-
-SHORTEST = 1e-4  # α at which the line search gives up
+LEAST_ALPHA = 1e-4  # α at which the line search gives up
 
 
 class State(NamedTuple):
     x: Array
     at: Gradient
-    point: Point
+    point: ProximalPoint
     t: float
     t0: float
     gamma: float = 0.0
@@ -76,7 +74,7 @@ class ProximalGradient:
             raise ValueError(f"ProximalGradient.growth is {self.growth!r}; expected 1 ≤ growth < 2")
 
     def init(self, problem: Composite, x: Array) -> State:
-        at, _sigma, _, _ = start(problem, x, self.step_length)
+        at, _sigma, _, _ = first_point(problem, x, self.step_length)
         X, gradient = problem.book(at)
         return State(X, gradient, at, at.t, at.t, gamma=at.t)
 
@@ -97,14 +95,14 @@ class ProximalGradient:
 
 
 def proximal_descent(
-    problem: Composite, at: Point, t: float, bound: float | None = None
+    problem: Composite, at: ProximalPoint, t: float, bound: float | None = None
 ) -> tuple[Array, Value, float] | None:
     """(x⁺, values there, α) of one step from ``at``; F must fall beneath ``bound``, or F(x)."""
     v = proximal_step(problem.h, at.x, at.g, t, at.L).v if t != at.t else at.z - at.x
     below = at.total if bound is None else bound
     square, alpha = float(v @ v), 1.0
     noise = problem.noise.level(at.total)
-    while alpha >= SHORTEST:
+    while alpha >= LEAST_ALPHA:
         x = problem.retract(at.x + alpha * v)
         value = problem.evaluate(x)
         if value.finite and value.total <= below - 0.5 / t * alpha * square + noise:

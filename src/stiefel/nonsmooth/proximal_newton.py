@@ -7,7 +7,7 @@
     4. X⁺ = X + sD, with zeros where a kink was passed, brought back; s halved until F falls.
 
 Near a solution the zeros stand and the method is quadratic.  Far from it the steps are those of
-`proximal_lbfgs`: the first twenty, or until the zeros have held for three steps; and again when
+`quasi_newton`: the first twenty, or until the zeros have held for three steps; and again when
 Newton's step is refused.  Beneath the rounding of F a step is accepted if χ falls.
 """
 
@@ -17,25 +17,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer
-from stiefel.types import Gradient, Status
+from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, Point
+from .composite import Composite, ProximalPoint
 from .pattern import Tangents, same
-from .proximal_lbfgs import ProximalLBFGS
-from .proximal_lbfgs import State as Inner
+from .quasi_newton import QuasiNewton
+from .quasi_newton import State as Inner
 from .subproblem import proximal_step
-
-Array = Any
 
 MOST_PRODUCTS = 200  # of one Newton step
 HALVINGS = 5
-STEADY = 3  # steps for which the zeros have held
+STEADY_STEPS = 3  # steps for which the zeros have held
 SLOPE = 1e-4
 
 
@@ -85,21 +83,21 @@ class ProximalNewton:
         check_integer(self, "patience", 0)
 
     @cached_property
-    def _quasi(self) -> ProximalLBFGS:
-        return ProximalLBFGS(memory=self.memory)
+    def _quasi(self) -> QuasiNewton:
+        return QuasiNewton(memory=self.memory)
 
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
         return State(inner.x, inner.at, inner, self.patience, gamma=inner.gamma)
 
     def step(self, problem: Composite, s: State) -> State:
-        if s.left > 0 and s.steady < STEADY:
+        if s.left > 0 and s.steady < STEADY_STEPS:
             return self._quasi_step(problem, s, s.left - 1)
         base = self._identified(problem, s.inner)
         new = None if base is None else self._newton(problem, base, s.inner.point)
         if new is None:
-            return self._quasi_step(problem, s, STEADY)
-        inner = _moved(problem, self._quasi, s.inner, new)
+            return self._quasi_step(problem, s, STEADY_STEPS)
+        inner = _transferred(problem, self._quasi, s.inner, new)
         blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.total)
         held = s.steady + 1 if _holds(problem, new) else 0
         return State(
@@ -107,7 +105,7 @@ class ProximalNewton:
             inner.at,
             inner,
             s.left,
-            max(held, STEADY),
+            max(held, STEADY_STEPS),
             1.0,
             s.k + 1,
             watch=Watch(blind=blind),
@@ -131,7 +129,7 @@ class ProximalNewton:
             failure=inner.failure,
         )
 
-    def _identified(self, problem: Composite, inner: Inner) -> Point | None:
+    def _identified(self, problem: Composite, inner: Inner) -> ProximalPoint | None:
         """The point with the zeros of its proximal step; None if F refuses it.
 
         The step is as long as the steepest pair allows: one that F refuses costs an evaluation.
@@ -148,7 +146,9 @@ class ProximalNewton:
             return None
         return at._replace(x=x, f=value.f, h=value.h, g=value.g)
 
-    def _newton(self, problem: Composite, base: Point, before: Point) -> Point | None:
+    def _newton(
+        self, problem: Composite, base: ProximalPoint, before: ProximalPoint
+    ) -> ProximalPoint | None:
         """The point after Newton's step from ``base``; ``before`` is where the step began."""
         d, slope = newton_direction(problem, base)
         noise = 2.0 * problem.noise.level(base.total)
@@ -164,19 +164,19 @@ class ProximalNewton:
         return None
 
 
-def _holds(problem: Composite, at: Point) -> bool:
+def _holds(problem: Composite, at: ProximalPoint) -> bool:
     """Whether the proximal step keeps the zeros of x."""
     return same(problem.h.support(at.x), problem.h.support(at.z))
 
 
-def _moved(problem: Composite, quasi: ProximalLBFGS, inner: Inner, new: Point) -> Inner:
+def _transferred(problem: Composite, quasi: QuasiNewton, inner: Inner, new: ProximalPoint) -> Inner:
     """The quasi-Newton state at a new point, which has learned from the way there."""
     X, gradient = problem.book(new)
-    learned = quasi._remembered(inner, new.x - inner.point.x, new.g - inner.point.g)
+    learned = quasi.remembered(inner, new.x - inner.point.x, new.g - inner.point.g)
     return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
 
 
-def newton_direction(problem: Composite, at: Point) -> tuple[Array, float]:
+def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, float]:
     """(D, ⟨∇F, D⟩) on the orthonormal matrices with the zeros of x."""
     h, space, x = problem.h, problem.space, at.x
     mask = h.support(x)

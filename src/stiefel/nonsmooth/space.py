@@ -12,7 +12,7 @@ with several leaves, a memory or a tree is algebra of vectors.  Free leaves have
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -21,17 +21,15 @@ import numpy as np
 import scipy
 
 from stiefel.backends.arrays import kernels_for, to_numpy
+from stiefel.types import Array, Manifold
 
-from .terms import Diagonal, Term
+from .terms import Diagonal, Linear, Term
 
-Array = Any
-Linear = Callable[[Array], Array]
-
-DENSE = 12  # columns: with more, conjugate gradients need less time than a factorisation
+DENSE_COLUMNS = 12  # columns: with more, conjugate gradients need less time than a factorisation
 SINGULAR = 1e-12  # of the largest eigenvalue
 
 
-class Layout:
+class FlatLayout:
     """Arrays of given shapes and dtypes, one after the other in a real vector."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any]) -> None:
@@ -40,11 +38,11 @@ class Layout:
         sizes = [math.prod(s) * (2 if w is complex else 1) for s, w in zip(self.shapes, self._work)]
         self._ends = np.cumsum([0, *sizes]).tolist()
         self.size = int(self._ends[-1])
-        self._plain = len(self.shapes) == 1 and self._work == (float,)
+        self._one_real_array = len(self.shapes) == 1 and self._work == (float,)
 
     def split(self, v: Array) -> list[Array]:
         """The arrays of v; axes in front of the last one stay in front."""
-        if self._plain:
+        if self._one_real_array:
             return [v.reshape(*v.shape[:-1], *self.shapes[0])]
         parts = []
         for i, (shape, work) in enumerate(zip(self.shapes, self._work)):
@@ -56,7 +54,7 @@ class Layout:
 
     def join(self, parts: Sequence[Array]) -> Array:
         """The vector of the arrays, with axes in front kept."""
-        if self._plain:
+        if self._one_real_array:
             part = np.asarray(parts[0], dtype=float)
             return part.reshape(*part.shape[: part.ndim - len(self.shapes[0])], self.size)
         flat = []
@@ -67,7 +65,7 @@ class Layout:
         return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=-1)
 
 
-class Leaf(NamedTuple):
+class LeafStack(NamedTuple):
     """One array of a point as a stack of matrices (b, n, k)."""
 
     stack: tuple[int, int, int]
@@ -78,12 +76,12 @@ class Leaf(NamedTuple):
 class Space:
     """The vectors of one run."""
 
-    leaves: tuple[Leaf, ...]
-    points: Layout  # in the shapes of the user
-    duals: Layout
+    leaves: tuple[LeafStack, ...]
+    points: FlatLayout  # in the shapes of the user
+    duals: FlatLayout
     likes: tuple[Linear, ...]  # a NumPy array as one like the user's
     is_tree: bool
-    _held: tuple[Array, list[Array]] | None = field(default=None, repr=False)
+    _last_products: tuple[Array, list[Array]] | None = field(default=None, repr=False)
 
     def flat(self, X: Array) -> Array:
         """A point or gradient in the solvers' form as a vector of its own."""
@@ -118,14 +116,14 @@ class Space:
 
     def products(self, x: Array) -> list[Array]:
         """X_a X_b, entry by entry, of every two columns a ≥ b; those of the last x are held."""
-        if self._held is None or self._held[0] is not x:
+        if self._last_products is None or self._last_products[0] is not x:
             each = []
             for X in self.matrices(x):
                 rows, cols = _lower(X.shape[-1])
                 T = np.ascontiguousarray(X.swapaxes(-1, -2))
                 each.append((T[:, rows] * T[:, cols]).swapaxes(-1, -2))
-            object.__setattr__(self, "_held", (x, each))
-        return self._held[1]  # type: ignore[index]
+            object.__setattr__(self, "_last_products", (x, each))
+        return self._last_products[1]  # type: ignore[index]
 
     def normal(self, x: Array, L: Array) -> Array:
         """XΛ; zero on free leaves.  x and Λ may carry axes in front."""
@@ -163,17 +161,17 @@ class Space:
         return self.gather(x, x) - (self.identity if self.duals.size else 0.0)
 
 
-def space_of(geometry: Any, X: Array) -> Space:
+def space_of(geometry: Manifold, X: Array) -> Space:
     """The vectors of points like X, or an error for constraints that the methods do not know."""
     factors = getattr(geometry, "factors", None)
     leaves = X if factors is not None else (X,)
     kinds = [_leaf(m, x) for m, x in zip(factors or (geometry,), leaves)]
     arrays = [to_numpy(x) for x in leaves]
-    points = Layout([x.shape for x in arrays], [x.dtype for x in arrays])
+    points = FlatLayout([x.shape for x in arrays], [x.dtype for x in arrays])
     k = [(leaf.stack[0], leaf.stack[2], leaf.stack[2]) for leaf in kinds if leaf.orthonormal]
     kept = [d for d, leaf in zip(points.dtypes, kinds) if leaf.orthonormal]
     likes = tuple(map(_like, leaves))
-    return Space(tuple(kinds), points, Layout(k, kept), likes, factors is not None)
+    return Space(tuple(kinds), points, FlatLayout(k, kept), likes, factors is not None)
 
 
 def _like(X: Array) -> Linear:
@@ -184,7 +182,7 @@ def _like(X: Array) -> Linear:
     return lambda values: kernels.xp.asarray(np.array(values), dtype=dtype, device=device)
 
 
-def _leaf(manifold: Any, X: Array) -> Leaf:
+def _leaf(manifold: Manifold, X: Array) -> LeafStack:
     name = type(manifold).__name__
     if getattr(manifold, "B", None) is not None:
         raise ValueError(
@@ -197,7 +195,7 @@ def _leaf(manifold: Any, X: Array) -> Leaf:
             "pass manifold=stiefel.Stiefel()"
         )
     if name == "Euclidean":
-        return Leaf((1, math.prod(X.shape), 1), False)
+        return LeafStack((1, math.prod(X.shape), 1), False)
     if name not in ("Stiefel", "Sphere", "SpecialOrthogonal"):
         raise ValueError(
             f"nonsmooth= knows Stiefel, Sphere, SpecialOrthogonal and Euclidean; manifold is {name}"
@@ -205,7 +203,7 @@ def _leaf(manifold: Any, X: Array) -> Leaf:
     shape = tuple(X.shape)
     if name == "Sphere" and shape[-1] != 1:
         shape = (*shape, 1)
-    return Leaf((math.prod(shape[:-2]), shape[-2], shape[-1]), True)
+    return LeafStack((math.prod(shape[:-2]), shape[-2], shape[-1]), True)
 
 
 # -- sums of terms -----------------------------------------------------------------------------
@@ -297,7 +295,7 @@ class NormalSystem:
         self, space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
     ) -> None:
         self.space, self.x, self.D, self.delta = space, x, D, delta
-        self.dense = space.columns <= DENSE
+        self.dense = space.columns <= DENSE_COLUMNS
         if self.dense:
             blocks = dense_blocks(space, x, D)
             if delta:
@@ -316,7 +314,7 @@ class NormalSystem:
             return self._solve_blocks(rhs)
         if rhs.ndim > 1:
             return np.stack([self.solve(r) for r in rhs])
-        return conjugate_gradients(self.apply, rhs, 1e-14, 2 * self.space.columns + 50)
+        return semidefinite_solution(self.apply, rhs, 1e-14, 2 * self.space.columns + 50)
 
     def _solve_blocks(self, rhs: Array) -> Array:
         if self.space.matrix is not None:
@@ -414,7 +412,7 @@ def _assembly(k: int) -> Array:
     return both.reshape(k * len(rows), -1)
 
 
-def conjugate_gradients(apply: Linear, rhs: Array, tolerance: float, most: int) -> Array:
+def semidefinite_solution(apply: Linear, rhs: Array, tolerance: float, most: int) -> Array:
     """The solution of a positive semidefinite system, to a relative residual."""
     y, r = np.zeros_like(rhs), rhs.copy()
     p, rr = r.copy(), float(r @ r)

@@ -29,30 +29,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .space import NormalSystem, Space, Sum, conjugate_gradients
+from stiefel.types import Array
 
-Array = Any
+from .space import NormalSystem, Space, Sum, semidefinite_solution
 
-MOST_STEPS = 60
+MOST_INNER_STEPS = 60
 # Residuals at which the iteration ends: 0.1‖V‖² for a step, a part of ‖V‖ for its length alone.
 FINEST, COARSEST = 1e-13, 1e-4
 ROUGHLY = 0.01
-SHORTEST = 1e-3  # damping
+LEAST_DAMPING = 1e-3  # damping
 BISECTIONS = 40
 
 
-class Memory(NamedTuple):
+class LowRankModel(NamedTuple):
     """I + UKUᵀ: the rows of U, and K⁻¹."""
 
     U: Array
     K_inverse: Array
 
 
-def no_memory(space: Space) -> Memory:
-    return Memory(np.zeros((0, space.points.size)), np.zeros((0, 0)))
+def no_memory(space: Space) -> LowRankModel:
+    return LowRankModel(np.zeros((0, space.points.size)), np.zeros((0, 0)))
 
 
-class Step(NamedTuple):
+class ProximalStep(NamedTuple):
     """The solution: Z = x + v with its multiplier."""
 
     z: Array
@@ -83,10 +83,10 @@ def proximal_step(
     g: Array,
     t: float,
     L: Array,
-    memory: Memory | None = None,
+    memory: LowRankModel | None = None,
     roughly: bool = False,
     coarsest: float = COARSEST,
-) -> Step:
+) -> ProximalStep:
     """The step of the model at x; ``L`` is where Λ starts.
 
     ``roughly``: only to a hundredth of its length; ``coarsest``: the residual allowed otherwise.
@@ -110,7 +110,7 @@ def proximal_step(
         return now.size <= max(target, FINEST)
 
     now = at(np.zeros(len(U)), t * L)
-    for _ in range(MOST_STEPS):
+    for _ in range(MOST_INNER_STEPS):
         if accurate(now):
             break
         direction = _newton(h, x, t, U, K_inverse, now)
@@ -121,7 +121,7 @@ def proximal_step(
             break
         now = new
     solved = accurate(now) or now.size <= 10.0 * FINEST * math.sqrt(max(len(now.M), 1))
-    return Step(now.z, now.v, now.M / t, now.size, solved)
+    return ProximalStep(now.z, now.v, now.M / t, now.size, solved)
 
 
 def _newton(
@@ -141,7 +141,7 @@ def _newton(
         return db, W[:-1].T @ db - W[-1]
     A_C, A_E = np.linalg.solve(A, C), np.linalg.solve(A, now.E1)
     rhs = -now.E2 - C.T @ A_E
-    dM = conjugate_gradients(
+    dM = semidefinite_solution(
         lambda M: system.apply(M) - C.T @ (A_C @ M), rhs, min(1e-2, now.size), 200
     )
     return A_C @ dM - A_E, dM
@@ -150,13 +150,13 @@ def _newton(
 def _solve(system: NormalSystem, E: Array, size: float) -> Array:
     if system.dense or not len(E):
         return system.solve(E)
-    return conjugate_gradients(system.apply, E, min(1e-2, size), 200)
+    return semidefinite_solution(system.apply, E, min(1e-2, size), 200)
 
 
 def _damped(at: Any, now: _Trial, db: Array, dM: Array) -> _Trial | None:
     """Half the direction until the residual falls; None if it does not."""
     s = 1.0
-    while s >= SHORTEST:
+    while s >= LEAST_DAMPING:
         new: _Trial = at(now.b + s * db, now.M + s * dM)
         if new.size <= (1.0 - 1e-3 * s) * now.size:
             return new

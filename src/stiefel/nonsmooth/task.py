@@ -14,14 +14,13 @@ from stiefel.function.counted import EvaluationLimit
 from stiefel.function.trees import Tree
 from stiefel.runs.result import Result, Status
 from stiefel.solvers.problem import Problem
+from stiefel.types import Array, Manifold, Solver
 
 from . import PROXIMAL_METHODS
-from .composite import Composite, Point
+from .composite import Composite, ProximalPoint
 from .proximal_newton import ProximalNewton
 from .space import Sum, space_of
 from .terms import Nothing, Term
-
-Array = Any
 
 NEEDED = ("value", "prox", "prox_derivative", "support", "gradient", "hessian", "stop_at_kinks")
 
@@ -52,7 +51,7 @@ def choose(method: Any, options: dict[str, Any] | None, has_hessian: bool) -> An
     return replace(solver, **(options or {}))
 
 
-def refuse(precond: Any, comm: Any) -> None:
+def refuse_unsupported(precond: Any, comm: Any) -> None:
     """Errors for what does not go with a nonsmooth term."""
     if comm is not None:
         raise ValueError(
@@ -66,7 +65,7 @@ def refuse(precond: Any, comm: Any) -> None:
         )
 
 
-def read_term(nonsmooth: Any, geometry: Any, tree: Tree, X: Array) -> Sum:
+def read_term(nonsmooth: Any, geometry: Manifold, tree: Tree, X: Array) -> Sum:
     """h on the vectors of points like X: the same term for all leaves, or a structure like x0."""
     leaves = X if isinstance(X, tuple) else (X,)
     if isinstance(nonsmooth, (dict, list, tuple)):
@@ -95,7 +94,7 @@ def _checked(h: Any, X: Array, name: str) -> Term:
     return h
 
 
-def with_term(problem: Problem, term: Sum, solver: Any) -> Composite:
+def with_term(problem: Problem, term: Sum, solver: Solver) -> Composite:
     """The problem f + h, with h scaled as f is."""
     if isinstance(solver, ProximalNewton) and problem.hessp is None:
         raise ValueError(
@@ -132,7 +131,7 @@ def report(problem: Problem, result: Result) -> Result:
     return result
 
 
-def _is_subgradient(problem: Composite, at: Point) -> bool:
+def _is_subgradient(problem: Composite, at: ProximalPoint) -> bool:
     """Whether ζ = XΛ − ∇f lies beneath h, looked at from three other points."""
     h, zeta = problem.h, problem.space.normal(at.x, at.L) - at.g
     size = math.sqrt(float(zeta @ zeta) * float(at.x @ at.x))
@@ -147,7 +146,7 @@ def _solver_form(X: Any, problem: Composite) -> Any:
     return problem.objective._tree.flatten(X) if problem.space.is_tree else X  # type: ignore[attr-defined]
 
 
-def _evaluated(problem: Composite, x: Array, result: Result) -> Point | None:
+def _evaluated(problem: Composite, x: Array, result: Result) -> ProximalPoint | None:
     """The point evaluated again, where the run did not end at it; counted."""
     try:
         value = problem.evaluate(x)
@@ -161,7 +160,7 @@ def _evaluated(problem: Composite, x: Array, result: Result) -> Point | None:
     return problem.measure(x, value, t, np.zeros(problem.space.duals.size))
 
 
-def _multipliers(problem: Composite, at: Point) -> Any:
+def _multipliers(problem: Composite, at: ProximalPoint) -> Any:
     """Λ of every orthonormal leaf, in the structure of x0; None for free leaves."""
     space, objective = problem.space, problem.objective
     found = iter(space.duals.split(0.5 / problem.h.scale * at.L))

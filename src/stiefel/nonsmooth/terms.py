@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-Array = Any
+from stiefel.types import Array
+
 Linear = Callable[[Array], Array]
 
 

@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from stiefel.types import NumpyArray as Array
 
 REAL_TYPE = {"f": "f4", "d": "f8", "F": "f4", "D": "f8"}  # of each dtype that X may have
 
@@ -63,8 +62,8 @@ def real_type(dtype: np.dtype[Any]) -> str:
 class Cast:
     """A matrix, dense or sparse, in each precision it is asked for; converted once, then kept.
 
-    Real data stay real beside a complex X (see `product`); complex data refuse a real X, because
-    the answer would silently be restricted to real matrices.
+    Real data stay real beside a complex X (see `matrix_product`); complex data refuse a real X,
+    because the answer would silently be restricted to real matrices.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -90,7 +89,7 @@ class Cast:
         return self.matrix.astype(dtype, copy=False)
 
 
-def product(A: Any, X: Array) -> Array:
+def matrix_product(A: Any, X: Array) -> Array:
     """``A @ X``; a real A acts on a complex X as on the 2k real columns of its two parts.
 
     NumPy and SciPy would make A complex first: a copy of A and twice the flops.

@@ -9,7 +9,9 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from ._base import Array, Cast, product
+from stiefel.types import NumpyArray as Array
+
+from ._base import Cast, matrix_product
 
 DENSE_BELOW = 600  # up to this n a dense eigensolver is faster than Lanczos, and never fails
 
@@ -59,7 +61,7 @@ class Symmetric:
         A = self.cast(X.dtype)
         if self.is_diagonal:
             return np.asarray(A * X if X.ndim == 1 else A[:, None] * X)
-        return product(A, X)
+        return matrix_product(A, X)
 
     @cached_property
     def dense(self) -> Array:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._base import Array, Cast, Objective, real_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Cast, Objective, real_inner
 from ._symmetric import Symmetric
 
-BLOCK = 1 << 14  # entries of X handled at a time, so that X and G are still in cache for the dot
+ENTRIES_AT_A_TIME = 1 << 14  # so that X and G are still in cache for the dot
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +91,13 @@ class Brockett(Objective):
     def _diagonal(self, X: Array, G: Array | None) -> float:
         """Fill G = table ∘ X block by block and return f; without G the blocks are dropped."""
         table = self._tables[0 if X.flags.c_contiguous else 1](X.dtype)
-        if X.size <= BLOCK:
+        if X.size <= ENTRIES_AT_A_TIME:
             return 0.5 * real_inner(X, np.multiply(table, X, out=G))
         table, x = table.ravel(order="K"), X.ravel(order="K")
-        g = np.empty(BLOCK, x.dtype) if G is None else G.ravel(order="K")
+        g = np.empty(ENTRIES_AT_A_TIME, x.dtype) if G is None else G.ravel(order="K")
         total = 0.0
-        for start in range(0, x.size, BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, x.size, ENTRIES_AT_A_TIME):
+            part = slice(start, start + ENTRIES_AT_A_TIME)
             x_part = x[part]
             g_part = g[: x_part.size] if G is None else g[part]
             np.multiply(table[part], x_part, out=g_part)

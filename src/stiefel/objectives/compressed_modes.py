@@ -8,7 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ._base import Array, Cast, Objective, real_inner, real_type, row_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Cast, Objective, real_inner, real_type, row_inner
 
 
 @dataclass(frozen=True, eq=False)

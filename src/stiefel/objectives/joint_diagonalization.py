@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ._base import Array, Cast, Objective, real_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Cast, Objective, real_inner
 
 
 @dataclass(frozen=True, eq=False)

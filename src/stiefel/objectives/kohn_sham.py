@@ -8,7 +8,9 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg.lapack import dpttrf, dpttrs
 
-from ._base import Array, Objective, real_inner, real_type, row_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Objective, real_inner, real_type, row_inner
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from ._base import Array, Objective, real_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Objective, real_inner
 from ._symmetric import Symmetric
 
 

@@ -8,7 +8,9 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg
 
-from ._base import Array, Cast, Objective, product, real_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Cast, Objective, matrix_product, real_inner
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,7 @@ class Procrustes(Objective):
                 f"X has shape {X.shape}; expected ({self.A.shape[1]}, {self.B.shape[1]})"
             )
         A, _, B = self._casts
-        residual = product(A(X.dtype), X)
+        residual = matrix_product(A(X.dtype), X)
         residual -= B(X.dtype)
         return residual
 
@@ -53,14 +55,14 @@ class Procrustes(Objective):
     def value_and_gradient(self, X: Array) -> tuple[float, Array]:
         """f(X) and G = Aᴴ(A X − B)."""
         residual = self._residual(X)
-        G = product(self._casts[1](X.dtype), residual)
+        G = matrix_product(self._casts[1](X.dtype), residual)
         return 0.5 * real_inner(residual, residual), G
 
     def hessp(self, X: Array, V: Array) -> Array:
         """AᴴA V: two products."""
         del X
         A, AH, _ = self._casts
-        return product(AH(V.dtype), product(A(V.dtype), V))
+        return matrix_product(AH(V.dtype), matrix_product(A(V.dtype), V))
 
     @property
     def balanced(self) -> bool:

@@ -10,7 +10,9 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import cg, spsolve
 
-from ._base import Array, Cast, Objective, real_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Cast, Objective, real_inner
 from ._symmetric import Symmetric
 
 

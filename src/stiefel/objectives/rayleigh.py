@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._base import Array, Objective, real_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Objective, real_inner
 from ._symmetric import Symmetric
 
 

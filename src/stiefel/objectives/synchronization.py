@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
-from ._base import Array, Cast, Objective, product, real_inner
+from stiefel.types import NumpyArray as Array
+
+from ._base import Cast, Objective, matrix_product, real_inner
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ class RotationSynchronization(Objective):
 
     def value(self, R: Array) -> float:
         """f(R) from the residuals of the edges: one sparse product."""
-        residual = product(self._matrices[0](R.dtype), self._tall(R))
+        residual = matrix_product(self._matrices[0](R.dtype), self._tall(R))
         return 0.5 * real_inner(residual, residual)
 
     def value_and_gradient(self, R: Array) -> tuple[float, Array]:
@@ -90,7 +92,7 @@ class RotationSynchronization(Objective):
     def hessp(self, R: Array, V: Array) -> Array:
         """L V as a stack: f is quadratic. One sparse product."""
         del R
-        return product(self._matrices[1](V.dtype), self._tall(V)).reshape(V.shape)
+        return matrix_product(self._matrices[1](V.dtype), self._tall(V)).reshape(V.shape)
 
     @property
     def minimizer(self) -> Array:

@@ -22,20 +22,20 @@ from typing import Any
 
 import numpy as np
 
+from stiefel.types import NumpyArray
+
 from .files import open_regular, write_whole
 
 KIND = "stiefel checkpoint"
 FORMAT = 2  # 1 held nested records
 MOST_COPIES = 64  # of one array: a small file cannot ask for all of the memory
 
-Plain = np.ndarray[Any, Any]
-
 
 class ArchiveError(ValueError):
     """A file that cannot be trusted."""
 
 
-def write(path: Path, header: dict[str, Any], arrays: list[Plain]) -> None:
+def write(path: Path, header: dict[str, Any], arrays: list[NumpyArray]) -> None:
     """Put a file at ``path``, whole or not at all; equal arrays are stored once."""
     digests, first = [array_digest(a) for a in arrays], dict[bytes, int]()
     stored = [first.setdefault(d, len(first)) for d in digests]
@@ -46,7 +46,7 @@ def write(path: Path, header: dict[str, Any], arrays: list[Plain]) -> None:
     write_whole(path, lambda file: np.savez(file, **members))  # type: ignore[arg-type]
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[Plain]]:
+def read(path: Path) -> tuple[dict[str, Any], list[NumpyArray]]:
     """(header, arrays) of a file that `write` wrote; an `ArchiveError` says what is wrong."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[Plain]]:
     return header, _unpacked(header.pop("stored", None), unique)
 
 
-def _unpacked(stored: Any, unique: list[Plain]) -> list[Plain]:
+def _unpacked(stored: Any, unique: list[NumpyArray]) -> list[NumpyArray]:
     """Every array in its own memory, however many were stored as one."""
     good = isinstance(stored, list) and all(type(i) is int for i in stored)
     times = Counter(stored) if good else Counter({-1: 1})
@@ -76,7 +76,7 @@ def _unpacked(stored: Any, unique: list[Plain]) -> list[Plain]:
     return [unique[i].copy(order="K") if times[i] > 1 else unique[i] for i in stored]
 
 
-def _header(parts: dict[str, Plain]) -> tuple[dict[str, Any], bytes]:
+def _header(parts: dict[str, NumpyArray]) -> tuple[dict[str, Any], bytes]:
     text = parts["header.npy"].tobytes() if "header.npy" in parts else b""
     try:
         header = json.loads(text)
@@ -98,7 +98,7 @@ def _header(parts: dict[str, Plain]) -> tuple[dict[str, Any], bytes]:
     return header, text
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Plain:
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NumpyArray:
     """One array, no larger than the bytes that the file holds for it."""
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > info.compress_size:
         raise ArchiveError("it is compressed, which checkpoints are not")
@@ -121,7 +121,7 @@ def _checksum(text: bytes, digests: list[bytes]) -> bytes:
     return hashlib.sha256(text + b"".join(digests)).digest()
 
 
-def array_digest(a: Plain) -> bytes:
+def array_digest(a: NumpyArray) -> bytes:
     """SHA-256 of an array: type, shape, order and entries."""
     order = "F" if a.flags.f_contiguous and not a.flags.c_contiguous else "C"
     digest = hashlib.sha256(f"{np.lib.format.dtype_to_descr(a.dtype)}{a.shape}{order}".encode())

@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 
 from stiefel.backends.arrays import is_array, kernels_for, library, to_numpy
-from stiefel.types import Array, Gradient, Manifold
+from stiefel.types import Array, Gradient, Manifold, Solver
 
 from . import archive
 from .files import Lock, refuse_special, remove_partial
@@ -34,7 +34,7 @@ from .saved_types import Flat, freeze, is_record, thaw
 
 AGREEMENT = 1e-6  # of f and ∇f at x0: another machine rounds differently, another problem differs
 ROUNDINGS = 1e3  # units of rounding that are allowed in any precision
-NUMBERS = ("nfev", "njev", "scale", "seconds")
+SAVED_COUNTS = ("nfev", "njev", "scale", "seconds")
 
 
 class CheckpointError(archive.ArchiveError):
@@ -59,7 +59,7 @@ class Checkpoint:
 
     path: Path
     interval: float
-    solver: Any
+    solver: Solver
     fingerprint: dict[str, str]
     x0: Array
     resume: bool = False
@@ -103,7 +103,7 @@ class Checkpoint:
         flat = freeze(saved.state, "state") | {"history": saved.history.as_array()}
         for name, value in saved.counters.items():
             flat |= freeze(value, f"counters.{name}")
-        flat |= {name: getattr(saved, name) for name in NUMBERS}
+        flat |= {name: getattr(saved, name) for name in SAVED_COUNTS}
         arrays = {n: v for n, v in flat.items() if is_array(v) or isinstance(v, np.generic)}
         owners = {name: _owner(value) for name, value in arrays.items()}
         values = {n: v for n, v in flat.items() if n not in arrays}
@@ -122,7 +122,7 @@ class Checkpoint:
             self.error = None
         self._last = self.clock()
 
-    def load(self, geometry: Any) -> Saved:
+    def load(self, geometry: Manifold) -> Saved:
         """The saved run, or a `CheckpointError`."""
         self._geometry = geometry
         try:
@@ -204,8 +204,8 @@ def open_checkpoint(
     path: Any,
     interval: float,
     resume: bool,
-    solver: Any,
-    geometry: Any,
+    solver: Solver,
+    geometry: Manifold,
     x0: Array,
     **others: Any,
 ) -> Checkpoint:
@@ -252,8 +252,8 @@ def owned(saver: Checkpoint | None) -> AbstractContextManager[Any]:
 
 
 def fingerprint(
-    solver: Any,
-    geometry: Any,
+    solver: Solver,
+    geometry: Manifold,
     x0: Array,
     precond: Any = None,
     hessp: Any = None,
@@ -268,26 +268,26 @@ def fingerprint(
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     return {
         "method": type(solver).__name__,
-        "method parameters": describe(solver),
+        "method parameters": identity_text(solver),
         "array library": library(leaves[0]),
         "shape or dtype of x0": shapes,
         "x0": digest.hexdigest(),
-        "manifold": describe(geometry),
+        "manifold": identity_text(geometry),
         "precond": "none" if precond is None else "given",
         "hessp": "none" if hessp is None else "given",
         "fnoise": repr(fnoise),
-        "nonsmooth": describe(nonsmooth),
+        "nonsmooth": identity_text(nonsmooth),
     }
 
 
-def describe(value: Any) -> str:
+def identity_text(value: Any) -> str:
     """A text that is the same in every process: no addresses, arrays by their hash."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (f.name for f in fields(value) if f.compare)
-        parts = (f"{name}={describe(getattr(value, name))}" for name in names)
+        parts = (f"{name}={identity_text(getattr(value, name))}" for name in names)
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple):
-        return f"({', '.join(map(describe, value))})"
+        return f"({', '.join(map(identity_text, value))})"
     if scipy.sparse.issparse(value):
         coo = value.tocoo()
         return f"sparse {value.shape} {_hash(coo.row)} {_hash(coo.col)} {_hash(coo.data)}"
@@ -306,7 +306,7 @@ def _hash(values: Any) -> str:
 # -- the state -----------------------------------------------------------------------------
 
 
-def state_type(solver: Any) -> type:
+def state_type(solver: Solver) -> type:
     """The NamedTuple that ``solver.init`` says it returns."""
     found = get_type_hints(type(solver).init).get("return")
     if not is_record(found):

@@ -25,7 +25,7 @@ if sys.platform != "win32":
     import fcntl
 
 LONGEST_NAME = 200  # of a file, so that what is added to it fits into 255
-UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
+LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 _CAREFUL = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _PATIENT = getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to does not hold us up
 
@@ -118,7 +118,7 @@ def _sync_folder(folder: Path) -> None:
 
 # -- one owner -----------------------------------------------------------------------------
 
-_held: set[Lock] = set()
+_locks_held: set[Lock] = set()
 
 
 class Lock:
@@ -140,14 +140,14 @@ class Lock:
                 return
             if self._take(handle):
                 self._handle = handle
-                _held.add(self)
+                _locks_held.add(self)
                 return
             os.close(handle)  # the last owner has removed the file since it was opened
 
     def release(self) -> None:
         """Give the lock back, and remove its file; once is as good as twice."""
         handle, self._handle = self._handle, None
-        _held.discard(self)
+        _locks_held.discard(self)
         if handle is not None:
             with contextlib.suppress(OSError):
                 self.place.unlink()
@@ -175,7 +175,7 @@ class Lock:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in UNSUPPORTED:
+            if error.errno in LOCKS_UNSUPPORTED:
                 return True
             os.close(handle)
             raise Occupied(
@@ -196,9 +196,9 @@ class Lock:
 
 
 def _after_fork() -> None:
-    for lock in list(_held):
+    for lock in list(_locks_held):
         lock.abandon()
-    _held.clear()
+    _locks_held.clear()
 
 
 if hasattr(os, "register_at_fork"):

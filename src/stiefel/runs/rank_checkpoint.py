@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from stiefel.backends.arrays import library
-from stiefel.types import Array
+from stiefel.types import Array, NumpyArray, Solver
 
 from . import archive
-from .checkpoint import Checkpoint, check_place, describe, state_type
+from .checkpoint import Checkpoint, check_place, identity_text, state_type
 
-Plain = np.ndarray[Any, Any]
-NOWHERE = -1  # an array that is the same on every rank
+REPLICATED = -1  # an array that is the same on every rank
 
 
 @dataclass
@@ -36,7 +35,9 @@ class RankCheckpoint(Checkpoint):
     ranks: Any = None
     leaves: Sequence[Array] = ()  # those with rows on the ranks
     generation: str = "a"
-    cuts: Plain = field(default_factory=lambda: np.zeros((0, 0, 2), int))  # rank, leaf, start/stop
+    cuts: NumpyArray = field(
+        default_factory=lambda: np.zeros((0, 0, 2), int)
+    )  # rank, leaf, start/stop
 
     def exists(self) -> bool:
         """As rank 0 sees it."""
@@ -51,7 +52,7 @@ class RankCheckpoint(Checkpoint):
 
     # -- saving ----------------------------------------------------------------------------
 
-    def _write(self, header: dict[str, Any], arrays: list[Plain]) -> None:
+    def _write(self, header: dict[str, Any], arrays: list[NumpyArray]) -> None:
         own = header | {"spread": self._spread(arrays)}
         self._on_all(lambda: archive.write(self._part(self.ranks.rank), own, arrays))
         whole = {"generation": self.generation, "cuts": self.cuts.tolist()}
@@ -78,21 +79,21 @@ class RankCheckpoint(Checkpoint):
     def _part(self, rank: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{self.generation}.{rank}")
 
-    def _spread(self, arrays: list[Plain]) -> list[int]:
+    def _spread(self, arrays: list[NumpyArray]) -> list[int]:
         """For each array the leaf that it is cut like, on every rank; small ones are not cut."""
         votes = np.array([[self._like(a, leaf) for leaf in self.leaves] for a in arrays], float)
         (totals,) = self.ranks.sum([votes.ravel()])
         agreed = totals.reshape(votes.shape) == self.ranks.size
-        return [int(np.argmax(row)) if row.any() else NOWHERE for row in agreed]
+        return [int(np.argmax(row)) if row.any() else REPLICATED for row in agreed]
 
-    def _like(self, a: Plain, leaf: Array) -> bool:
+    def _like(self, a: NumpyArray, leaf: Array) -> bool:
         shape = tuple(leaf.shape)
         same_type = np.dtype(a.dtype).name == str(leaf.dtype).removeprefix("torch.")
         return same_type and tuple(a.shape[-len(shape) :]) == shape
 
     # -- resuming --------------------------------------------------------------------------
 
-    def _read(self) -> tuple[dict[str, Any], list[Plain]]:
+    def _read(self) -> tuple[dict[str, Any], list[NumpyArray]]:
         with self.ranks.together():
             whole, _ = archive.read(self.path)
             if "cuts" not in whole:
@@ -103,13 +104,13 @@ class RankCheckpoint(Checkpoint):
             parts = {r: archive.read(self._part(r)) for r in self._needed(saved)}
             header, first = next(iter(parts.values()))
             arrays = [
-                first[i] if leaf == NOWHERE else self._rows(i, leaf, saved, parts)
+                first[i] if leaf == REPLICATED else self._rows(i, leaf, saved, parts)
                 for i, leaf in enumerate(header["spread"])
             ]
         self.generation = "b" if self.generation == "a" else "a"
         return header, arrays
 
-    def _check_cuts(self, saved: Plain) -> None:
+    def _check_cuts(self, saved: NumpyArray) -> None:
         rows = [(saved[-1, i, 1], self.cuts[-1, i, 1]) for i in range(len(self.leaves))]
         for there, here in rows:
             if there != here:
@@ -122,13 +123,13 @@ class RankCheckpoint(Checkpoint):
                         f"be told from tall ones: resume on {len(saved)} ranks"
                     )
 
-    def _needed(self, saved: Plain) -> list[int]:
+    def _needed(self, saved: NumpyArray) -> list[int]:
         """The parts that overlap this rank's rows; one at least, for what is not cut."""
         start, stop = self.cuts[self.ranks.rank].T
         overlap = (saved[..., 0] < stop) & (saved[..., 1] > start)
         return np.flatnonzero(overlap.any(axis=1)).tolist() or [0]
 
-    def _rows(self, i: int, leaf: int, saved: Plain, parts: dict[int, Any]) -> Plain:
+    def _rows(self, i: int, leaf: int, saved: NumpyArray, parts: dict[int, Any]) -> NumpyArray:
         axis = -2 if len(self.leaves[leaf].shape) > 1 else -1
         start, stop = self.cuts[self.ranks.rank, leaf]
         pieces = []
@@ -140,7 +141,7 @@ class RankCheckpoint(Checkpoint):
         return np.asfortranarray(joined) if _is_fortran(pieces[0]) else joined
 
 
-def _is_fortran(a: Plain) -> bool:
+def _is_fortran(a: NumpyArray) -> bool:
     return a.flags.f_contiguous and not a.flags.c_contiguous
 
 
@@ -150,7 +151,7 @@ def open_rank_checkpoint(
     path: str | os.PathLike[str],
     interval: float,
     resume: bool,
-    solver: Any,
+    solver: Solver,
     x0: Array,
     **others: Any,
 ) -> RankCheckpoint:
@@ -162,7 +163,7 @@ def open_rank_checkpoint(
     cuts = _cuts(ranks, spread)
     facts = {
         "method": type(solver).__name__,
-        "method parameters": describe(solver),
+        "method parameters": identity_text(solver),
         "array library": library(leaves[0][0]),
         "dtype of x0": ", ".join(str(leaf.dtype) for leaf, _, _ in leaves),
         "manifold": ", ".join(type(manifold).__name__ for _, manifold, _ in leaves),
@@ -175,7 +176,7 @@ def open_rank_checkpoint(
     return result
 
 
-def _cuts(ranks: Any, leaves: Sequence[Array]) -> Plain:
+def _cuts(ranks: Any, leaves: Sequence[Array]) -> NumpyArray:
     sizes = np.zeros((ranks.size, len(leaves)))
     sizes[ranks.rank] = [leaf.shape[-2 if len(leaf.shape) > 1 else -1] for leaf in leaves]
     (flat,) = ranks.sum([sizes.ravel()])

@@ -24,7 +24,7 @@ from .momentum import LinearMomentum, Momentum
 from .noise import MARGIN, Watch
 from .parameters import check_choice, check_open_interval, check_positive
 from .problem import Problem
-from .two_sided import Trial, TwoSided
+from .two_sided import TwoSided, TwoSidedTrial
 
 
 class State(NamedTuple):
@@ -116,11 +116,11 @@ class AcceleratedGradient:
         Y = problem.geometry.extrapolate(s.X, trial.X, 1.0 + alpha) if alpha else trial.X
         return self._arrive(problem, trial, Y, s.k + 1)
 
-    def _search(self, problem: Problem, s: State) -> Trial | None:
+    def _search(self, problem: Problem, s: State) -> TwoSidedTrial | None:
         if self.search == "fixed":
             X = s.aim.curve(self.initial_step)
             f = problem.objective.value(X)
-            return Trial(X, f, self.initial_step, s.watch, self.initial_step)
+            return TwoSidedTrial(X, f, self.initial_step, s.watch, self.initial_step)
         return self._line_search(problem, s.at, s.aim, s.gamma, s.watch, s.ceiling)
 
     @cached_property
@@ -132,7 +132,7 @@ class AcceleratedGradient:
             may_grow=self.search == "two-sided",
         )
 
-    def _must_restart(self, problem: Problem, s: State, trial: Trial) -> bool:
+    def _must_restart(self, problem: Problem, s: State, trial: TwoSidedTrial) -> bool:
         if self.restart == "none" or s.k == 0:
             return False
         if self.restart == "function":
@@ -146,7 +146,7 @@ class AcceleratedGradient:
         return geometry.inner(s.x, s.at.G, W) < trial.gamma * s.aim.slope
 
     def _arrive(
-        self, problem: Problem, to: Trial, Y: Point, k: int, restarted: bool = False
+        self, problem: Problem, to: TwoSidedTrial, Y: Point, k: int, restarted: bool = False
     ) -> State:
         """The state at Y; a gradient that is not finite there drops the momentum instead."""
         at, aim = problem.descent(Y, to.f if Y is to.X else None)
@@ -162,5 +162,5 @@ class AcceleratedGradient:
         if s.at_X:
             limit = -s.aim.slope * self.initial_step <= problem.noise.level(s.at.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
-        back = Trial(s.X, s.f_X, s.gamma, s.watch, s.gamma)
+        back = TwoSidedTrial(s.X, s.f_X, s.gamma, s.watch, s.gamma)
         return self._arrive(problem, back, s.X, 0, restarted=True)

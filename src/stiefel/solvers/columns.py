@@ -14,11 +14,9 @@ whether f has the structure at all.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Small = np.ndarray[Any, Any]
+from stiefel.types import NumpyArray
 
 RIDGE = 1e-14  # of the trace, so that the normal equations have one solution
 ROUNDS = 3  # each takes away the bias that the ridge of the one before left
@@ -26,9 +24,9 @@ HOPELESS = 1e-3  # the asymmetry that is left over where there is no such struct
 WORST = 1e3  # condition number of D; beyond it the answer is noise
 
 
-def symmetrising(K: Small, size: int) -> Small | None:
+def symmetrising(K: NumpyArray, size: int) -> NumpyArray | None:
     """D, of determinant one, from the blocks K_jl in one matrix; None where there is none."""
-    D: Small | None = np.eye(size)
+    D: NumpyArray | None = np.eye(size)
     K = K / np.abs(K).max()
     for _ in range(ROUNDS):
         assert D is not None
@@ -38,13 +36,13 @@ def symmetrising(K: Small, size: int) -> Small | None:
     return D
 
 
-def _left_over(K: Small, D: Small) -> float:
+def _left_over(K: NumpyArray, D: NumpyArray) -> float:
     """The asymmetry of all blocks K_jl D together."""
     KD = K.reshape(len(K), -1, len(D)).dot(D).reshape(K.shape)
     return float(np.linalg.norm(KD - KD.T) / np.linalg.norm(KD))
 
 
-def _refined(K: Small, D: Small) -> Small | None:
+def _refined(K: NumpyArray, D: NumpyArray) -> NumpyArray | None:
     """D once more, with the last one as the place where E is I."""
     size = len(D)
     values, vectors = np.linalg.eigh(D)
@@ -61,7 +59,7 @@ def _refined(K: Small, D: Small) -> Small | None:
     return np.asarray(new / np.exp(np.mean(np.log(values))))
 
 
-def _nearest_solution(L: Small) -> Small | None:
+def _nearest_solution(L: NumpyArray) -> NumpyArray | None:
     """Symmetric E with L_jl E ≈ E L_ljᵀ for all j, l, the trace of I its only scale; O(k⁶)."""
     size = L.shape[-1]
     rows, columns = np.triu_indices(size)
@@ -82,7 +80,7 @@ def _nearest_solution(L: Small) -> Small | None:
     return E * (size / trace) if trace > 0 and np.isfinite(trace) else None
 
 
-def _normal_equations(L: Small) -> Small:
+def _normal_equations(L: NumpyArray) -> NumpyArray:
     """N[a, b, c, d] with Σ‖L_jl E − E L_ljᵀ‖² = Σ E_ab N_abcd E_cd for every matrix E.
 
     With P = L_jl and T = L_ljᵀ the terms are EᵀPᵀPE, E T Tᵀ Eᵀ and −2⟨PE, ET⟩.

@@ -25,12 +25,12 @@ from stiefel.types import Aim, Cotangent, Gradient, Point, Status
 
 from .noise import Watch
 from .parameters import check_choice, check_open_interval, check_positive
-from .problem import Problem
+from .problem import LEAST_COSINE, Problem
 from .wolfe import Found, Lost, Wolfe
 
-RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
-LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
-LONGEST = 10.0  # of a first trial: columns have length one, and far away a curve turns round
+BETA_RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
+LONGEST_FIRST_TRIAL = 10.0  # columns have length one, and far away a curve turns round
+CANCELLED = 1e-3  # ‖D‖ in units of ‖W‖: less is the rounding of −W + βd, and no cotangent at all
 ETA = 0.4  # Hager and Zhang's bound on negative β
 
 
@@ -92,7 +92,7 @@ class ConjugateGradient:
     initial_length: float = 0.1
 
     def __post_init__(self) -> None:
-        check_choice(self, "rule", RULES)
+        check_choice(self, "rule", BETA_RULES)
         check_positive(self, "initial_length")
         check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
         check_open_interval(self, "curvature", self.sufficient_decrease, 1.0)
@@ -103,12 +103,13 @@ class ConjugateGradient:
         return State(x, at._replace(aux=None), W, square, problem.against(x, W, square), 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
-        if not s.at.norm > 0:
+        if not s.at.norm * s.aim.curve.squared_norm > 0:  # or nothing of it is along the manifold
             return s._replace(failure=Status.ROUNDING_LIMIT)
         length = math.sqrt(s.aim.curve.squared_norm)
-        longest = s.aim.curve.longest
+        longest = s.aim.curve.bounded_length
         first = min(
-            s.first or self.initial_length / length, LONGEST / longest if longest else math.inf
+            s.first or self.initial_length / length,
+            LONGEST_FIRST_TRIAL / longest if longest else math.inf,
         )
         found = self._search(problem, s.at, s.aim, first, s.watch)
         if isinstance(found, Lost):
@@ -130,7 +131,7 @@ class ConjugateGradient:
         slope = beta * products.dg - square
         k, restarted = s.k + 1, False
         size = at.norm * geometry.norm(x, D) if math.isfinite(beta) else math.inf
-        if slope < -LEAST_COSINE * size:
+        if slope < -LEAST_COSINE * size and size > CANCELLED * square:
             aim = Aim(D, slope, geometry.ray(x, D))
         else:
             aim, k, restarted = problem.against(x, W, square), 0, True

@@ -25,23 +25,21 @@ from .learned_metric import (
     Learned,
     LearnedMetric,
     first_scale,
+    learned_squared_change,
     metric_of,
     parts_of,
-    raised,
-    squared_change,
+    raised_by_learned,
     squared_length,
     still_invariant,
 )
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .noise import Watch
 from .parameters import check_integer, check_open_interval, check_positive
-from .problem import Problem
-from .row_model import OFF, RowModel, Rows
-from .row_model import Step as Walked
-from .secant_search import SecantSearch, Step
+from .problem import LEAST_COSINE, Problem
+from .row_model import OFF, RowModel, Rows, StepEnds
+from .secant_search import SearchStep, SecantSearch
 
-LARGE = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
-LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
+LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 
 
 class State(NamedTuple):
@@ -117,7 +115,7 @@ class LBFGS:
     def init(self, problem: Problem, x: Point) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
-        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE
+        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE_POINT
         pairs = NOTHING if large else no_pairs(geometry, x, self.memory)
         rows = OFF
         if self.rows is not None:
@@ -135,14 +133,15 @@ class LBFGS:
     def _search(self) -> SecantSearch:
         return SecantSearch(self.sufficient_decrease, self.curvature, self.longest)
 
-    def _arrive(self, problem: Problem, s: State, taken: Step) -> State:
+    def _arrive(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
         pairs, gamma = s.pairs, s.gamma
         learned, kept = still_invariant(geometry, x, at, s.learned)
         if not kept:
             pairs = pairs.forgotten()
-        rows = s.rows if self.rows is None else self.rows.observe(s.rows, Walked(s.x, s.at, x, at))
+        ends = StepEnds(s.x, s.at, x, at)
+        rows = s.rows if self.rows is None else self.rows.observe(s.rows, ends)
         if rows.on:  # its steps are no sample of curvature: nothing else learns from them
             new = self._aimed(problem, x, at, NOTHING, learned, gamma, rows)
             return new._replace(watch=taken.watch)
@@ -155,10 +154,10 @@ class LBFGS:
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric
         if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
-            square = squared_change(problem, x, pair, learned, at.aux)
+            square = learned_squared_change(problem, x, pair, learned, at.aux)
             gamma = sy / square if square > 0 else gamma
         new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
-        return new._replace(pairs=new.pairs.spent(), watch=taken.watch)
+        return new._replace(pairs=new.pairs.after_aiming(), watch=taken.watch)
 
     def _aimed(
         self,
@@ -186,7 +185,7 @@ class LBFGS:
             rows, pairs, forgot = self.rows.given_up, no_pairs(geometry, x, self.memory), True
         T = self._direction(problem, x, at, pairs, learned, gamma)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        if pairs.held and not slope < -LEAST_COSINE * at.norm * curve.length:
+        if pairs.in_use and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, forgot = pairs.forgotten(), True
             T = self._direction(problem, x, at, pairs, learned, gamma)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
@@ -194,8 +193,8 @@ class LBFGS:
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         aim = Aim(T, slope, curve, metric)
-        expected = -0.5 * slope if pairs.held else math.inf
-        state = State(x, bare, aim, pairs, learned, gamma, pairs.held, forgot, rows=rows)
+        expected = -0.5 * slope if pairs.in_use else math.inf
+        state = State(x, bare, aim, pairs, learned, gamma, pairs.in_use, forgot, rows=rows)
         return state._replace(expected_decrease=expected)
 
     def _direction(
@@ -208,11 +207,11 @@ class LBFGS:
         gamma: float,
     ) -> Tangent:
         """−H ∇f."""
-        if pairs.held:
-            phi = partial(raised, problem, x, learned, at.aux, True)
+        if pairs.in_use:
+            phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
             return apply_inverse(problem.geometry, pairs, at.G, gamma, phi, owned)
-        r = raised(problem, x, learned, at.aux, False, at.G)
+        r = raised_by_learned(problem, x, learned, at.aux, False, at.G)
         scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
         return problem.geometry.scale(-scale, r)
 

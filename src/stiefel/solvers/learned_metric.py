@@ -29,7 +29,7 @@ from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .problem import Problem
 
-DWARFED = 1e5  # rounding errors of a rotation part below which a normal part tells nothing
+DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -42,7 +42,7 @@ class Learned(NamedTuple):
     weight: float = 0.0  # Σ w
     judged: float = 0.0  # Σ w when D was last compared
     ratio: float = 0.0  # the largest ‖T‖²/‖S‖² seen
-    turns: tuple[float, float] = (0.0, 0.0)  # Σ‖A‖², Σ‖B‖²
+    rotations: tuple[float, float] = (0.0, 0.0)  # Σ‖A‖², Σ‖B‖²
     normals: tuple[float, float] = (0.0, 0.0)  # Σ‖S‖², Σ‖T‖²
     steps: int = 0  # seen so far
     scale_of_gradient: float = 1.0  # ‖∇f(x0)‖, against which rounding is measured
@@ -69,8 +69,8 @@ class LearnedMetric:
             Learned(CANONICAL, *_zeros(factor, x)) if _can_learn(factor, x) else Learned(CANONICAL)
             for factor, x in _leaves(geometry, X)
         )
-        parts = zip(_leaves(geometry, X), parts_of(at.turn), strict=True)
-        flags = tuple(_invariant(factor, x, turn, at.norm) for (factor, x), turn in parts)
+        parts = zip(_leaves(geometry, X), parts_of(at.rotation), strict=True)
+        flags = tuple(_invariant(factor, x, rotation, at.norm) for (factor, x), rotation in parts)
         return _horizontal(learned, flags, at.norm)
 
     def observe(
@@ -96,7 +96,7 @@ class LearnedMetric:
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
-        least = DWARFED * factor.eps(x)
+        least = DWARFED_NORMAL_PART * factor.eps(x)
         told = ss > max(1e-30, least * aa) and tt > least * bb
         if not (told and math.isfinite(ss + tt + aa + bb)):
             return old._replace(steps=count)
@@ -117,7 +117,7 @@ class LearnedMetric:
             weight=fade * old.weight + own,
             judged=fade * old.judged,
             ratio=largest,
-            turns=(d * old.turns[0] + aa / unit, d * old.turns[1] + bb / unit),
+            rotations=(d * old.rotations[0] + aa / unit, d * old.rotations[1] + bb / unit),
             normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
         )
 
@@ -129,7 +129,7 @@ class LearnedMetric:
             if float(spread(k, D, metric.D)) > self.column_change:
                 metric = metric._replace(D=D)
             new = new._replace(judged=new.weight)
-        (sA, tA), (sN, tN) = new.turns, new.normals
+        (sA, tA), (sN, tN) = new.rotations, new.normals
         if not metric.horizontal and tA > 0 and sN > 0:
             omega = min(max(math.sqrt(tN * sA / (sN * tA)), 1.0), self.rotation_range)
             if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
@@ -146,10 +146,10 @@ def still_invariant(
     """
     if not any(leaf.metric.horizontal for leaf in learned):
         return learned, True
-    parts = zip(_leaves(geometry, X), parts_of(at.turn), learned, strict=True)
+    parts = zip(_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
     flags = tuple(
-        leaf.metric.horizontal and _invariant(factor, x, turn, leaf.scale_of_gradient)
-        for (factor, x), turn, leaf in parts
+        leaf.metric.horizontal and _invariant(factor, x, rotation, leaf.scale_of_gradient)
+        for (factor, x), rotation, leaf in parts
     )
     if flags == tuple(leaf.metric.horizontal for leaf in learned):
         return learned, True
@@ -163,7 +163,7 @@ def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
     return tuple(leaf.metric for leaf in learned)
 
 
-def raised(
+def raised_by_learned(
     problem: Problem,
     x: Array,
     learned: tuple[Learned, ...],
@@ -185,7 +185,7 @@ def raised(
     return raise_index(x, G, metric_of(geometry, learned))
 
 
-def squared_change(
+def learned_squared_change(
     problem: Problem, x: Array, pair: Secant, learned: tuple[Learned, ...], aux: Any
 ) -> float:
     """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
@@ -195,7 +195,7 @@ def squared_change(
             leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
             for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
         )
-    return float(geometry.dot(y, raised(problem, x, learned, aux, False, y)))
+    return float(geometry.dot(y, raised_by_learned(problem, x, learned, aux, False, y)))
 
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:
@@ -208,7 +208,7 @@ def _leaf_length(factor: Manifold, pair: Secant) -> float:
     if pair.curvature is None:
         return factor.dot(pair.y, pair.y)
     k, yy = _kernels(factor, pair.y), pair.curvature.yy
-    return float(yy.trace().real if k.plain and yy.ndim == 2 else k.trace(yy))
+    return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
 
 
 def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
@@ -226,9 +226,10 @@ def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: fl
     """
     geometry = problem.geometry
     if problem.precond is not None:
-        return min(1.0, longest / (geometry.longest(T) or math.inf))
+        return min(1.0, longest / (geometry.bounded_length(T) or math.inf))
     columns = sum(_columns(part) for part in parts_of(x))
-    return length * math.sqrt(columns / geometry.dot(T, T))
+    square = geometry.dot(T, T)  # 0: the gradient was a rounding error, normal to the manifold
+    return length * math.sqrt(columns / square) if square else 1.0
 
 
 def pairs_of(pair: Secant) -> list[Secant]:
@@ -259,7 +260,7 @@ def _balanced(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
     """Leaves of a tree scaled against each other, by √(Σ‖s‖²/Σ‖y‖²) of each."""
     scales = []
     for leaf in learned:
-        step, change = leaf.normals[0] + leaf.turns[0], leaf.normals[1] + leaf.turns[1]
+        step, change = leaf.normals[0] + leaf.rotations[0], leaf.normals[1] + leaf.rotations[1]
         if not (step > 0 and change > 0):
             return learned
         scales.append(math.sqrt(step / change))
@@ -282,9 +283,9 @@ def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:
     return zero, zero
 
 
-def _turning(factor: Manifold, x: Array, turn: Array) -> float:
+def _turning(factor: Manifold, x: Array, rotation: Array) -> float:
     """‖A‖_F of the rotation part A of a cotangent."""
-    return math.sqrt(float(_kernels(factor, x).squared_frobenius(turn)))
+    return math.sqrt(float(_kernels(factor, x).squared_frobenius(rotation)))
 
 
 def _kernels(factor: Manifold, x: Array) -> Kernels:
@@ -296,6 +297,6 @@ def _columns(x: Array) -> int:
     return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
 
 
-def _invariant(factor: Manifold, x: Array, turn: Array, scale: float) -> bool:
+def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
-    return _can_learn(factor, x) and _turning(factor, x, turn) <= INVARIANCE * scale
+    return _can_learn(factor, x) and _turning(factor, x, rotation) <= INVARIANCE * scale

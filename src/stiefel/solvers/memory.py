@@ -22,9 +22,7 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array, Cotangent, Manifold, Point, Tangent
-
-Small = np.ndarray[Any, Any]
+from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Point, Tangent
 
 
 class Pairs(NamedTuple):
@@ -32,12 +30,12 @@ class Pairs(NamedTuple):
 
     S: Array | None
     Y: Array | None
-    inverse: Small  # R⁻¹
-    diagonal: Small  # ⟨s_i, y_i⟩
+    inverse: NumpyArray  # R⁻¹
+    diagonal: NumpyArray  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
 
     @property
-    def held(self) -> int:
+    def in_use(self) -> int:
         return len(self.rows)
 
     def forgotten(self) -> Pairs:
@@ -46,7 +44,7 @@ class Pairs(NamedTuple):
             inverse=np.zeros_like(self.inverse), diagonal=np.zeros_like(self.diagonal), rows=()
         )
 
-    def spent(self) -> Pairs:
+    def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
         return self if len(self.diagonal) != 1 else NOTHING
 
@@ -132,17 +130,17 @@ def _write(geometry: Manifold, block: Any, i: int, C: Array) -> Any:
     return _kernels(geometry, C).write_row(block, i, C)
 
 
-def _dot(geometry: Manifold, block: Any, C: Array) -> Small:
+def _dot(geometry: Manifold, block: Any, C: Array) -> NumpyArray:
     """⟨block_i, C⟩ for all i."""
     if isinstance(C, tuple):
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
         return sum(_dot(f, b, c) for f, b, c in leaves)  # type: ignore[return-value]
     k = _kernels(geometry, C)
-    return k.block_dot(block, C if k.plain else geometry.dual(C))
+    return k.block_dot(block, C if k.pure_numpy else geometry.dual(C))
 
 
 def _add(
-    geometry: Manifold, a: float, C: Array, block: Any, weights: Small, overwrite: bool = False
+    geometry: Manifold, a: float, C: Array, block: Any, weights: NumpyArray, overwrite: bool = False
 ) -> Any:
     """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
     if isinstance(C, tuple):

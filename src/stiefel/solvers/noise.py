@@ -30,14 +30,14 @@ PLAUSIBLE = 1e-6  # relative to the size of f: a larger gap is a jump, not noise
 MARGIN = 2.0  # a difference is visible if it is this many times the level
 
 SHORTER = 4.0  # witnesses are compared if one step is so many times shorter
-STEADY = 2.0  # … and the gap has not fallen by this factor: noise
+STEADY_GAP = 2.0  # … and the gap has not fallen by this factor: noise
 WITNESSES = 3  # so many steps accuse a gradient …
 SPACING = 10.0  # … each so many times shorter than the one before …
 ALIKE = 3.0  # … if their gaps per distance agree within this factor
 CLEAR = 100.0  # … and are so many times the level
-LONGEST = 1.0  # of a step that testifies: columns have length one
+LONGEST_TESTIMONY = 1.0  # of a step that testifies: columns have length one
 JUMP_SPREAD = 0.02  # gaps that agree to this fraction come from a jump
-DWARFED = 100.0  # gaps so many times what was promised are noise on the scale of the step
+DWARFING_GAPS = 100.0  # gaps so many times what was promised are noise on the scale of the step
 
 
 @dataclass(frozen=True)
@@ -106,39 +106,39 @@ class Kind(Enum):
     WRONG = "f contradicts its gradient"
 
 
-class Verdict(NamedTuple):
+class NoiseVerdict(NamedTuple):
     kind: Kind
     noise: float = 0.0  # its size, where f is noisy
 
 
 def testifies(curve: Curve, t: float) -> bool:
     """Whether a step is short enough to be a witness."""
-    return t * curve.longest <= LONGEST
+    return t * curve.bounded_length <= LONGEST_TESTIMONY
 
 
-def judge(witnesses: Sequence[Witness], level: float, plausible: float) -> Verdict:
+def judge(witnesses: Sequence[Witness], level: float, plausible: float) -> NoiseVerdict:
     """What refused steps say about f, of which differences beneath ``level`` mean nothing."""
     lost = lost_digits(witnesses)
     if lost > level:
-        return Verdict(Kind.NOISE, lost)
+        return NoiseVerdict(Kind.NOISE, lost)
     steady = [(a, b) for a in witnesses for b in witnesses if _is_steady(a, b)]
     size = max((max(a.gap, b.gap) for a, b in steady), default=0.0)
     if _contradicts(witnesses, max(level, size)):
-        return Verdict(Kind.WRONG)
+        return NoiseVerdict(Kind.WRONG)
     if not size and len(witnesses) >= WITNESSES:
-        dwarfed = all(w.gap > DWARFED * w.promised for w in witnesses)
+        dwarfed = all(w.gap > DWARFING_GAPS * w.promised for w in witnesses)
         size = max(w.gap for w in witnesses) if dwarfed else 0.0
     if not size > level:
-        return Verdict(Kind.OPEN)
+        return NoiseVerdict(Kind.OPEN)
     if size <= plausible:
-        return Verdict(Kind.NOISE, size)
+        return NoiseVerdict(Kind.NOISE, size)
     unlike = any(abs(a.gap - b.gap) > JUMP_SPREAD * b.gap for a, b in steady)
-    return Verdict(Kind.DROWNED if unlike else Kind.JUMP, size)
+    return NoiseVerdict(Kind.DROWNED if unlike else Kind.JUMP, size)
 
 
 def _is_steady(longer: Witness, shorter: Witness) -> bool:
     """Whether the gap has not fallen with the distance."""
-    return SHORTER * shorter.distance <= longer.distance and longer.gap <= STEADY * shorter.gap
+    return SHORTER * shorter.distance <= longer.distance and longer.gap <= STEADY_GAP * shorter.gap
 
 
 def measured(new: Witness, earlier: Iterable[Witness], plausible: float) -> float:

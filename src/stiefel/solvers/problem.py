@@ -15,6 +15,8 @@ from stiefel.types import Aim, Array, Cotangent, Gradient, Manifold, Objective, 
 
 from .noise import Model
 
+LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -34,9 +36,9 @@ class Problem:
     @staticmethod
     def known(f: float, lowered: Lowered, aux: Any = None) -> Gradient:
         """What is known at a point, from f and its gradient there."""
-        G, square, turn, level = Lowered(*lowered)
+        G, square, rotation, level = Lowered(*lowered)
         norm = math.sqrt(square) if square >= 0 else math.nan
-        return Gradient(f, G, norm, aux, turn, math.isfinite(f) and math.isfinite(norm), level)
+        return Gradient(f, G, norm, aux, rotation, math.isfinite(f) and math.isfinite(norm), level)
 
     def descent(self, Y: Point, value: float | None = None) -> tuple[Gradient, Aim]:
         """What is known at Y, and the way of steepest descent from there.

@@ -31,20 +31,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.backends.numpy import add_product
-from stiefel.types import Array, Gradient
+from stiefel.types import Array, Gradient, Manifold, NumpyArray
 
 from .columns import symmetrising
 from .parameters import check_integer, check_open_interval
 
-Small = np.ndarray[Any, Any]
-
 EPS = float(np.finfo(np.float64).eps)
-ROUNDING = 1e-6  # relative errors of a pair that is looked at
+PAIR_ROUNDING = 1e-6  # relative errors of a pair that is looked at
 PAIRS = 3  # from which D is learned
 DEPENDENT = 1e-6  # eigenvalues of a Gram matrix below this, relative to the largest, are dropped
 NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
@@ -59,7 +57,7 @@ class Normal(NamedTuple):
     ZZ: Array
 
 
-class Grams(NamedTuple):
+class SubspaceGrams(NamedTuple):
     """Inner products of p vectors U and their images Z with each other, with X and with AX."""
 
     UU: Array
@@ -70,7 +68,7 @@ class Grams(NamedTuple):
     AXU: Array
     AXZ: Array
 
-    def deflated(self, L: Small, LL: Small) -> Normal:
+    def deflated(self, L: NumpyArray, LL: NumpyArray) -> Normal:
         """Those of the normal parts, with L = XᵀAX and LL = (AX)ᵀAX."""
         UU, UZ, ZZ, M, XZ, AXU, AXZ = self
         along = XZ - M.dot(L.T)  # XᵀZ°, which is taken away from Z°
@@ -86,7 +84,7 @@ class Rows(NamedTuple):
     AX: Array = None
     D: Array = None  # of determinant one
     UZ: Array = None  # while D is not known
-    grams: Grams | None = None  # of U and Z
+    grams: SubspaceGrams | None = None  # of U and Z
     now: Normal | None = None  # of U° and Z°
     T: Array = None  # the Ritz vectors are TᵀU° …
     theta: Array = None  # … and these their values
@@ -98,7 +96,7 @@ class Rows(NamedTuple):
 OFF = Rows()
 
 
-class Step(NamedTuple):
+class StepEnds(NamedTuple):
     """Where a step began and ended."""
 
     X0: Array
@@ -110,14 +108,14 @@ class Step(NamedTuple):
 class Columns(NamedTuple):
     """The columns in which the Hessian is one shifted operator each: q ↦ q W, V = v Wᵀ."""
 
-    c: Small  # the shifts, rising
-    W: Small  # D½Q
-    F: Small  # D^{-½}Q, for tangents
-    values: Small  # of D …
-    vectors: Small  # … and its eigenvectors
+    c: NumpyArray  # the shifts, rising
+    W: NumpyArray  # D½Q
+    F: NumpyArray  # D^{-½}Q, for tangents
+    values: NumpyArray  # of D …
+    vectors: NumpyArray  # … and its eigenvectors
 
     @classmethod
-    def of(cls, D: Small, level: Small) -> Columns:
+    def of(cls, D: NumpyArray, level: NumpyArray) -> Columns:
         values, vectors = np.linalg.eigh(D)
         root = (vectors * np.sqrt(values)).dot(vectors.T)
         c, Q = np.linalg.eigh(root.dot(level).dot(root))
@@ -172,15 +170,15 @@ class RowModel:
         """Off for the rest of the run."""
         return Rows(looks=self.looks)
 
-    def init(self, geometry: Any, X: Array, at: Gradient) -> Rows:
+    def init(self, geometry: Manifold, X: Array, at: Gradient) -> Rows:
         """Nothing known yet; given up at once where points are not real NumPy matrices."""
         kernels = getattr(geometry, "kernels", None)
         matrix = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype == np.float64
-        if kernels is None or not (kernels.plain and matrix and at.level is not None):
+        if kernels is None or not (kernels.pure_numpy and matrix and at.level is not None):
             return self.given_up
         return OFF if 2 * X.shape[1] <= X.shape[0] else self.given_up
 
-    def observe(self, rows: Rows, step: Step) -> Rows:
+    def observe(self, rows: Rows, step: StepEnds) -> Rows:
         """What is known after one more step."""
         if rows.on:
             return self._grown(rows, step)
@@ -188,7 +186,7 @@ class RowModel:
 
     # -- before D is known -----------------------------------------------------------------
 
-    def _look(self, rows: Rows, step: Step) -> Rows:
+    def _look(self, rows: Rows, step: StepEnds) -> Rows:
         """One more pair; on if the D of before explains it, otherwise a new D.  14nk² + O(k⁶)."""
         looks = rows.looks + 1
         pair = _differences(step)
@@ -204,7 +202,7 @@ class RowModel:
         D = symmetrising(UZ, k) if k <= self.widest else np.eye(k)
         return self.given_up if D is None else Rows(V, UZ=UZ, D=D, looks=looks)
 
-    def _explains(self, D: Small, step: Step, S: Small, Y: Small, gate: float) -> bool:
+    def _explains(self, D: Array, step: StepEnds, S: Array, Y: Array, gate: float) -> bool:
         """Whether D makes the newest pair symmetric, which was not used for it, and X too."""
         Z, squares = Y.dot(D), np.einsum("ij,ij->j", S, S)
         if asymmetry(S.T.dot(Z), squares) > gate:
@@ -213,7 +211,7 @@ class RowModel:
         K = np.concatenate((step.X, S), axis=1).T.dot(np.concatenate((AX, Z), axis=1))
         return asymmetry(K, np.concatenate((np.ones(len(D)), squares))) <= gate
 
-    def _switched_on(self, D: Small, S: Small, Y: Small, step: Step) -> Rows:
+    def _switched_on(self, D: NumpyArray, S: NumpyArray, Y: NumpyArray, step: StepEnds) -> Rows:
         """With the newest pair as the whole memory."""
         AX = _image(step.X, step.at, D)
         V = np.stack((S.T, Y.dot(D).T))
@@ -225,7 +223,7 @@ class RowModel:
 
     # -- while it is known -----------------------------------------------------------------
 
-    def _grown(self, rows: Rows, step: Step) -> Rows:
+    def _grown(self, rows: Rows, step: StepEnds) -> Rows:
         """With the block of one more step."""
         X0, _, X, at = step
         AX, k = _image(X, at, rows.D), X.shape[1]
@@ -236,7 +234,7 @@ class RowModel:
             rows = self._compressed(rows, X0)
         assert rows.grams is not None
         new, cross = block.SZ, _flat(rows.V).dot(block.SZ)
-        p, grams = rows.V.shape[1], _carried(rows.grams, cross, block, X, AX)
+        p, grams = rows.V.shape[1], _grams_after(rows.grams, cross, block, X, AX)
         V = np.empty((2, p + k, X.shape[0]))
         V[:, :p], V[0, p:], V[1, p:] = rows.V, new[:, :k].T, new[:, k:].T
         grown, squares = rows._replace(V=V, AX=AX, grams=grams), np.diagonal(grams.UU)
@@ -247,14 +245,14 @@ class RowModel:
         newest = np.ascontiguousarray(V[:, p:])
         return self._prepared(grown._replace(V=newest, resets=rows.resets + 1), step)
 
-    def _prepared(self, rows: Rows, step: Step) -> Rows:
+    def _prepared(self, rows: Rows, step: StepEnds) -> Rows:
         """With all Gram matrices anew."""
         return self._with_ritz(rows._replace(grams=_grams(rows.V, step.X, rows.AX)), step.at)
 
     def _with_ritz(self, rows: Rows, at: Gradient) -> Rows:
         """With the Ritz vectors of A on X⊥ whose values are above all shifts."""
         assert rows.grams is not None
-        now = rows.grams.deflated((at.level + at.turn).dot(rows.D), rows.AX.T.dot(rows.AX))
+        now = rows.grams.deflated((at.level + at.rotation).dot(rows.D), rows.AX.T.dot(rows.AX))
         T, theta = _ritz(now.UU, now.UZ)
         keep = theta > Columns.of(rows.D, at.level).c[-1]
         return rows._replace(now=now, T=np.ascontiguousarray(T[:, keep]), theta=theta[keep])
@@ -279,19 +277,19 @@ class RowModel:
         """−H∇f, a tangent."""
         columns = Columns.of(rows.D, at.level)
         W = columns.W
-        q = add_product(at.G.dot(W), -1.0, X, at.turn.dot(W))
+        q = add_product(at.G.dot(W), -1.0, X, at.rotation.dot(W))
         a, gamma, image = _normal_part(rows, q, columns)
         N = _flat(rows.V).T.dot(a.dot(W.T))
         N = add_product(N, 1.0, q, gamma[:, None] * W.T)
         N = add_product(N, 1.0, rows.AX, image.dot(W.T))
-        turn = -X.T.dot(N)
+        rotation = -X.T.dot(N)
         if not horizontal:
-            turn += _rotation(rows.D, at, columns)
-        N = add_product(N, 1.0, X, turn)
+            rotation += _rotation(rows.D, at, columns)
+        N = add_product(N, 1.0, X, rotation)
         return np.negative(N, out=N)
 
 
-def _normal_part(rows: Rows, q: Array, columns: Columns) -> tuple[Small, Small, Small]:
+def _normal_part(rows: Rows, q: Array, columns: Columns) -> tuple[NumpyArray, ...]:
     """a, γ and m with H q = [U, Z] a + q γ + AX m, up to a part in the span of X."""
     now, T, p, c = rows.now, rows.T, rows.V.shape[1], columns.c
     assert rows.grams is not None and now is not None
@@ -307,7 +305,7 @@ def _normal_part(rows: Rows, q: Array, columns: Columns) -> tuple[Small, Small, 
     return np.concatenate((gamma * bc + last, -gamma * b)), gamma, M.T.dot(gamma * b)
 
 
-def _sigma(now: Normal, columns: Columns, theta: Small) -> float:
+def _sigma(now: Normal, columns: Columns, theta: NumpyArray) -> float:
     """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
     c, F = columns.c, columns.F
     last = slice(-len(c), None)
@@ -325,18 +323,18 @@ def _sigma(now: Normal, columns: Columns, theta: Small) -> float:
     return sigma
 
 
-def _rotation(D: Small, at: Gradient, columns: Columns) -> Small:
+def _rotation(D: NumpyArray, at: Gradient, columns: Columns) -> NumpyArray:
     """Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᵀG)_ij in the eigenbasis of M."""
     values, vectors = columns.values, columns.vectors
-    turn = vectors.T.dot(at.turn).dot(vectors)
-    L = np.diagonal(vectors.T.dot((at.level + at.turn).dot(D)).dot(vectors))
+    rotation = vectors.T.dot(at.rotation).dot(vectors)
+    L = np.diagonal(vectors.T.dot((at.level + at.rotation).dot(D)).dot(vectors))
     mu = 1.0 / values
     h = np.abs(0.5 * (L[:, None] - L) * (mu[:, None] - mu))
     h = np.maximum(h, SOFTEST * h.max())
-    return np.asarray(vectors.dot(turn / h).dot(vectors.T))
+    return np.asarray(vectors.dot(rotation / h).dot(vectors.T))
 
 
-def _ritz(UU: Small, UZ: Small) -> tuple[Small, Small]:
+def _ritz(UU: NumpyArray, UZ: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """T and θ: TᵀUU T = I and Tᵀherm(UZ)T = diag(θ); nearly dependent vectors are dropped."""
     scale = 1.0 / np.sqrt(np.diagonal(UU))
     values, vectors = np.linalg.eigh(UU * scale * scale[:, None])
@@ -350,15 +348,15 @@ def _ritz(UU: Small, UZ: Small) -> tuple[Small, Small]:
 # -- steps and Gram matrices -------------------------------------------------------------------
 
 
-class Block(NamedTuple):
+class StepBlock(NamedTuple):
     """S° and Z° of a step, of length one: X⁺ − X = S° size + X⁺ B, and so for A."""
 
     SZ: Array
-    B: Small
+    B: NumpyArray
     size: float
 
 
-def _new_block(X0: Array, AX0: Array, X: Array, AX: Array) -> Block | None:
+def _new_block(X0: Array, AX0: Array, X: Array, AX: Array) -> StepBlock | None:
     """None for a step that only rotates columns."""
     k = X.shape[1]
     SZ = np.concatenate((X - X0, AX - AX0), axis=1)
@@ -370,17 +368,19 @@ def _new_block(X0: Array, AX0: Array, X: Array, AX: Array) -> Block | None:
     if not size > NORMAL * length:
         return None
     SZ /= size
-    return Block(SZ, B, size)
+    return StepBlock(SZ, B, size)
 
 
-def _carried(old: Grams, cross: Small, block: Block, X: Array, AX: Array) -> Grams:
+def _grams_after(
+    old: SubspaceGrams, cross: NumpyArray, block: StepBlock, X: Array, AX: Array
+) -> SubspaceGrams:
     """The Gram matrices at X⁺, with the new block; X⁺ (I − B) = X + S° size."""
     SZ, B, size = block
     p, k = len(old.UU), len(B)
     R = np.linalg.inv(np.eye(k) - B)
     US, UZ, ZS, ZZ = cross[:p, :k], cross[:p, k:], cross[p:, :k], cross[p:, k:]
     own, with_X, with_AX = SZ.T.dot(SZ), SZ.T.dot(X), SZ.T.dot(AX)
-    return Grams(
+    return SubspaceGrams(
         _bordered(old.UU, US, US.T, own[:k, :k]),
         _bordered(old.UZ, UZ, ZS.T, own[:k, k:]),
         _bordered(old.ZZ, ZZ, ZZ.T, own[k:, k:]),
@@ -391,7 +391,7 @@ def _carried(old: Grams, cross: Small, block: Block, X: Array, AX: Array) -> Gra
     )
 
 
-def _bordered(K: Small, side: Small, below: Small, corner: Small) -> Small:
+def _bordered(K: NumpyArray, side: NumpyArray, below: NumpyArray, corner: NumpyArray) -> NumpyArray:
     """[[K, side], [below, corner]]."""
     p, k = side.shape
     out = np.empty((p + k, p + k))
@@ -399,18 +399,18 @@ def _bordered(K: Small, side: Small, below: Small, corner: Small) -> Small:
     return out
 
 
-def _grams(V: Array, X: Array, AX: Array) -> Grams:
+def _grams(V: Array, X: Array, AX: Array) -> SubspaceGrams:
     """All of them from the vectors themselves; 8np² + 8npk."""
     U, Z = V
     UZ = U.dot(Z.T)
-    return Grams(U.dot(U.T), UZ, Z.dot(Z.T), U.dot(X), Z.dot(X), U.dot(AX), Z.dot(AX))
+    return SubspaceGrams(U.dot(U.T), UZ, Z.dot(Z.T), U.dot(X), Z.dot(X), U.dot(AX), Z.dot(AX))
 
 
 def _flat(V: Array) -> Array:
     return V.reshape(-1, V.shape[-1])
 
 
-def _differences(step: Step) -> tuple[Small, Small, float] | None:
+def _differences(step: StepEnds) -> tuple[NumpyArray, NumpyArray, float] | None:
     """S and Y of a step, divided by ‖S‖, and their relative rounding error, if that is small."""
     X0, at0, X, at = step
     S, E = X - X0, at.G + X.dot(at.level)
@@ -419,10 +419,10 @@ def _differences(step: Step) -> tuple[Small, Small, float] | None:
     if not (length > 0 and change > 0):
         return None
     error = EPS * (math.sqrt(S.shape[1]) / length + float(np.linalg.norm(E)) / change)
-    return (S / length, Y / length, error) if error < ROUNDING else None
+    return (S / length, Y / length, error) if error < PAIR_ROUNDING else None
 
 
-def _one_more(rows: Rows, S: Small, Y: Small) -> tuple[Small, Small]:
+def _one_more(rows: Rows, S: NumpyArray, Y: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """The pairs with one more, and SᵀY of all of them; the last three are kept."""
     k, new = S.shape[1], np.stack((S.T, Y.T))
     if rows.V is None:
@@ -434,12 +434,12 @@ def _one_more(rows: Rows, S: Small, Y: Small) -> tuple[Small, Small]:
     return np.concatenate((old, new), axis=1), UZ
 
 
-def _image(X: Array, at: Gradient, D: Small) -> Array:
+def _image(X: Array, at: Gradient, D: NumpyArray) -> Array:
     """AX = ∇f(X) D, with ∇f = G + X C."""
     return add_product(at.G.dot(D), 1.0, X, at.level.dot(D))
 
 
-def asymmetry(K: Small, squares: Small) -> float:
+def asymmetry(K: NumpyArray, squares: NumpyArray) -> float:
     """‖K − Kᵀ‖/‖K‖ of K = SᵀZ, with the columns of S (of these squared lengths) of length one."""
     scale = 1.0 / np.sqrt(np.maximum(squares, np.finfo(float).tiny))
     K = K * scale * scale[:, None]

@@ -27,7 +27,7 @@ MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """A step that was taken."""
 
     t: float
@@ -46,13 +46,15 @@ class SecantSearch:
     curvature: float = 0.9  # c₂
     longest: float = 1.0
 
-    def __call__(self, problem: Problem, start: Gradient, aim: Aim, watch: Watch) -> Step | None:
+    def __call__(
+        self, problem: Problem, start: Gradient, aim: Aim, watch: Watch
+    ) -> SearchStep | None:
         """From t = 1 on along the curve of ``aim``."""
-        f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.longest
+        f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.bounded_length
         limit = self.longest / size if size > 0 else math.inf
         low, high, noise = 0.0, math.inf, watch.noise
-        kept: Step | None = None
-        step: Step | None
+        kept: SearchStep | None = None
+        step: SearchStep | None
         doubts: list[Witness] = []
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
@@ -62,7 +64,7 @@ class SecantSearch:
             if not at.finite:
                 high, t = t, low + 0.1 * (t - low)
                 continue
-            pair = curve.secant(t, start, at)
+            pair = curve.secant_pair(t, start, at)
             end = problem.geometry.dot(at.G, pair.s) / t
             level = max(noise, problem.noise.level(f))
             rise, area = at.f - f, 0.5 * t * (slope + end)
@@ -75,25 +77,27 @@ class SecantSearch:
                     noise, good = max(noise, verdict.noise), True
             if good:
                 blind = -0.5 * t * slope <= MARGIN * level
-                step = Step(t, X, at, pair, t * (end - slope), Watch(noise, blind))
+                step = SearchStep(t, X, at, pair, t * (end - slope), Watch(noise, blind))
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]
                 low = t
-                grow = _clip(_secant(slope, end), *GROWTH)
+                grow = _clip(_secant_step(slope, end), *GROWTH)
                 t = min(grow * t, limit) if high == math.inf else 0.5 * (low + high)
             else:
                 high = t
-                t = _clip(t * _secant(slope, end), low + 0.1 * (t - low), low + 0.7 * (t - low))
+                t = _clip(
+                    t * _secant_step(slope, end), low + 0.1 * (t - low), low + 0.7 * (t - low)
+                )
             if not low < t < high:
                 break
         if kept is None:
             return None
-        pair = curve.secant(kept.t, start, kept.at)
+        pair = curve.secant_pair(kept.t, start, kept.at)
         return kept._replace(X=curve(kept.t), pair=pair)  # the same bits as before
 
 
-def _secant(start: float, end: float) -> float:
+def _secant_step(start: float, end: float) -> float:
     """Where the slope vanishes, in units of the trial, by a straight line through both ends."""
     return -start / (end - start) if end > start else math.inf
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 MOST = 5  # iterations per dimension: rounding delays an end that exact arithmetic has at one
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     W: Array
     decrease: float  # −m(W) > 0
     squared_length: float
@@ -25,7 +25,7 @@ class Step(NamedTuple):
 
 
 def truncated_cg(
-    geometry: Any,
+    geometry: Manifold,
     x: Array,
     G: Array,
     hessian: Callable[[Array], Array],
@@ -33,7 +33,7 @@ def truncated_cg(
     tolerance: float,
     precondition: Callable[[Array], Array] | None = None,
     accuracy: float = 0.0,
-) -> Step:
+) -> ModelStep:
     """The step; one Hessian product and O(nk²) an iteration.
 
     Products are exact to ``accuracy``, relative to the largest curvature: a negative curvature
@@ -49,6 +49,8 @@ def truncated_cg(
     ww, wd, dd = 0.0, 0.0, rz  # ‖W‖², ⟨W, D⟩, ‖D‖² in the preconditioner's inverse
     decrease = largest = 0.0
     for _ in range(MOST * geometry.dimension(x)):
+        if not rz > 0:  # G was the rounding of a gradient without any part along the manifold
+            break
         HD = hessian(D)
         curvature = geometry.inner(x, D, HD)
         if ww > 0 and -accuracy * largest * dd <= curvature <= 0:
@@ -59,7 +61,7 @@ def truncated_cg(
         if not curvature > 0 or not beyond < radius * radius:
             tau = _to_boundary(ww, wd, dd, radius)
             decrease += tau * rz - 0.5 * tau * tau * curvature
-            return Step(geometry.combine(1.0, W, tau, D), decrease, radius * radius, True)
+            return ModelStep(geometry.combine(1.0, W, tau, D), decrease, radius * radius, True)
         W = geometry.combine(1.0, W, alpha, D)
         R = geometry.combine(1.0, R, alpha, HD)
         decrease += 0.5 * alpha * rz
@@ -72,7 +74,7 @@ def truncated_cg(
         D = geometry.combine(-1.0, Z, beta, D)
         wd = beta * (wd + alpha * dd)
         dd = rz + beta * beta * dd
-    return Step(W, decrease, ww, False)
+    return ModelStep(W, decrease, ww, False)
 
 
 def _to_boundary(ww: float, wd: float, dd: float, radius: float) -> float:

@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 from stiefel.types import Array, Gradient, Point, Status
 
-from .noise import LONGEST, MARGIN, Kind, Watch, Witness, judge, measured
+from .noise import LONGEST_TESTIMONY, MARGIN, Kind, Watch, Witness, judge, measured
 from .parameters import check_open_interval, check_positive
 from .problem import Problem
-from .steihaug import Step, truncated_cg
+from .steihaug import ModelStep, truncated_cg
 
 POOR, GOOD = 0.25, 0.75  # of the predicted decrease
-SHORTEST = 1e-3  # of a step that rounding allows: a trust region this small has failed
+SHORTEST_STEP = 1e-3  # of a step that rounding allows: a trust region this small has failed
 BLIND_REJECTIONS = 3
 MOST_DOUBTS = 12
 # A residual reduced further than this in one step is not worth its products, and beneath the
@@ -131,7 +131,7 @@ class TrustRegion:
             return 0.0
         return measured(doubt, s.doubts, problem.noise.plausible(s.at.f))
 
-    def _radius(self, radius: float, step: Step, ratio: float) -> float:
+    def _radius(self, radius: float, step: ModelStep, ratio: float) -> float:
         if not ratio >= POOR:
             return 0.25 * min(radius, math.sqrt(step.squared_length))
         if ratio > GOOD and step.on_boundary:
@@ -143,11 +143,11 @@ class TrustRegion:
     ) -> State:
         rejections, failure, doubts = s.rejections + 1, None, s.doubts
         noise = max(s.watch.noise, problem.noise.level(s.at.f))
-        if doubt is not None and doubt.gap > noise and doubt.distance <= LONGEST:
+        if doubt is not None and doubt.gap > noise and doubt.distance <= LONGEST_TESTIMONY:
             doubts = (*doubts, doubt)[-MOST_DOUBTS:]
         kept = s._replace(radius=radius, k=0, rejections=rejections, restarted=True)
         kept = kept._replace(watch=s.watch._replace(blind=blind), doubts=doubts)
-        tiny = radius * s.at.norm < SHORTEST * noise
+        tiny = radius * s.at.norm < SHORTEST_STEP * noise
         if judge(doubts, noise, math.inf).kind is Kind.WRONG:
             failure = Status.STEP_NOT_FOUND
         elif tiny or (blind and rejections >= BLIND_REJECTIONS):
@@ -158,10 +158,10 @@ class TrustRegion:
     def _is_limited(self, problem: Problem, s: State, noise: float) -> bool:
         """Whether rounding explains that no step was found: of f, or of a gradient this small."""
         size = max(s.reference, math.sqrt(problem.geometry.dot(s.gradient, s.gradient)))
-        unreadable = SHORTEST * self.initial_radius * s.at.norm <= noise
+        unreadable = SHORTEST_STEP * self.initial_radius * s.at.norm <= noise
         return unreadable or s.at.norm <= math.sqrt(problem.noise.eps) * size
 
-    def _model_step(self, problem: Problem, s: State) -> Step:
+    def _model_step(self, problem: Problem, s: State) -> ModelStep:
         relative = s.at.norm / s.reference if s.reference else 1.0
         # Of differences of gradients half of the digits are right.
         accuracy = 10.0 * (problem.noise.eps if problem.hessp else math.sqrt(problem.noise.eps))
@@ -193,7 +193,7 @@ def _evaluate(problem: Problem, x: Point) -> tuple[Gradient, Array]:
     return at, geometry.combine(1.0, gradient, 0.0, gradient)
 
 
-def _doubt(step: Step, old: Gradient, new: Gradient) -> Witness | None:
+def _doubt(step: ModelStep, old: Gradient, new: Gradient) -> Witness | None:
     """How far f and its model disagree at the end of a step."""
     if not new.finite:
         return None

@@ -32,7 +32,7 @@ MEMORY = 0.98  # how slowly the longest recent step is forgotten
 GALLOP_AFTER = 12
 
 
-class Trial(NamedTuple):
+class TwoSidedTrial(NamedTuple):
     """A point on the curve."""
 
     X: Point
@@ -53,7 +53,7 @@ class TwoSided:
 
     def __call__(
         self, problem: Problem, at: Gradient, aim: Aim, gamma: float, watch: Watch, ceiling: float
-    ) -> Trial | None:
+    ) -> TwoSidedTrial | None:
         """A step along the curve that meets the Armijo condition, or None if there is none."""
         search = _Search(problem, at, aim, watch)
         visible = search.visible((1.0 - self.growth_threshold) * gamma)
@@ -77,7 +77,7 @@ class TwoSided:
             return max(gamma, MEMORY * ceiling)
         return math.sqrt(gamma * ceiling)
 
-    def _grow(self, search: _Search, trial: Trial) -> Trial:
+    def _grow(self, search: _Search, trial: TwoSidedTrial) -> TwoSidedTrial:
         for i in range(MAX_TRIALS):
             if not search.below(trial, self.growth_threshold):
                 return trial
@@ -87,8 +87,8 @@ class TwoSided:
             trial = longer
         return trial
 
-    def _shrink(self, search: _Search, trial: Trial) -> Trial | None:
-        refused: list[Trial] = []  # without their points, which are tall
+    def _shrink(self, search: _Search, trial: TwoSidedTrial) -> TwoSidedTrial | None:
+        refused: list[TwoSidedTrial] = []  # without their points, which are tall
         leap = 1
         for i in range(MAX_TRIALS):
             if trial.watch.blind:
@@ -101,7 +101,7 @@ class TwoSided:
             trial = search.at(trial.gamma / self.growth**leap)
         return None
 
-    def _back(self, search: _Search, trial: Trial, leap: int) -> Trial:
+    def _back(self, search: _Search, trial: TwoSidedTrial, leap: int) -> TwoSidedTrial:
         """The longest step that a leap of λ_d^leap passed over; growth may not be visible here."""
         while leap > 1:
             half = leap // 2
@@ -132,29 +132,29 @@ class _Search:
         self.problem, self.f, self.aim, self.watch = problem, at.f, aim, watch
         self.noise = max(watch.noise, problem.noise.level(at.f))
 
-    def at(self, gamma: float) -> Trial:
+    def at(self, gamma: float) -> TwoSidedTrial:
         X = self.aim.curve(gamma)
         f = self.problem.objective.value(X)
         # Half of the predicted decrease is what the Armijo test has to see.
         blind = not self.visible(0.5 * gamma)
-        return Trial(X, f, gamma, self.watch._replace(blind=blind), gamma)
+        return TwoSidedTrial(X, f, gamma, self.watch._replace(blind=blind), gamma)
 
     def visible(self, gamma: float) -> bool:
         """Whether the decrease that the slope promises for γ can be seen."""
         return -gamma * self.aim.slope > MARGIN * self.noise
 
-    def below(self, trial: Trial, c: float) -> bool:
+    def below(self, trial: TwoSidedTrial, c: float) -> bool:
         """Whether f fell by more than c times what its slope predicts."""
         return trial.f < self.f + c * trial.gamma * self.aim.slope
 
-    def accepts(self, trial: Trial, c: float) -> bool:
+    def accepts(self, trial: TwoSidedTrial, c: float) -> bool:
         return trial.f <= self.f + c * trial.gamma * self.aim.slope + self.noise
 
     @property
     def shortest_visible(self) -> float:
         return -2.0 * MARGIN * self.noise / self.aim.slope
 
-    def judged(self, refused: list[Trial], last: Trial) -> Trial | None:
+    def judged(self, refused: list[TwoSidedTrial], last: TwoSidedTrial) -> TwoSidedTrial | None:
         """What to do with steps that were refused until f could no longer be read."""
         witnesses = [self._witness(t) for t in refused if math.isfinite(t.f) and self._is_short(t)]
         plausible = self.problem.noise.plausible(self.f)
@@ -169,12 +169,12 @@ class _Search:
         watch = Watch(max(self.watch.noise, noise), blind=True)
         return longest._replace(X=self.aim.curve(longest.gamma), watch=watch)
 
-    def _witness(self, trial: Trial) -> Witness:
+    def _witness(self, trial: TwoSidedTrial) -> Witness:
         """Nothing is known of slopes out there: what a refused step changed is the gap itself."""
         change, promised = abs(trial.f - self.f), -trial.gamma * self.aim.slope
         return Witness(trial.gamma, change or promised, promised, still=not change)
 
-    def _is_short(self, trial: Trial) -> bool:
+    def _is_short(self, trial: TwoSidedTrial) -> bool:
         return testifies(self.aim.curve, trial.gamma)
 
 

@@ -36,7 +36,7 @@ CONTRACTION = 0.1  # after a trial that is not finite
 SLOW = 0.6  # two trials must shrink the bracket by this factor, or it is bisected
 
 
-class Trial(NamedTuple):
+class WolfeTrial(NamedTuple):
     """A point on the curve."""
 
     t: float
@@ -99,7 +99,7 @@ class _Search:
     def __init__(self, rule: Wolfe, problem: Problem, at: Gradient, aim: Aim, watch: Watch) -> None:
         self.rule, self.problem, self.aim, self.watch = rule, problem, aim, watch
         self.measured = watch.noise
-        self.first = self.low = Trial(0.0, at.f, aim.slope)
+        self.first = self.low = WolfeTrial(0.0, at.f, aim.slope)
         self.widths: list[float] = []
         self.gaps: list[Witness] = []  # between trials …
         self.short: list[Witness] = []  # … and from the start to short ones
@@ -110,26 +110,26 @@ class _Search:
     def noise(self) -> float:
         return max(self.measured, self.problem.noise.level(self.first.f))
 
-    def at(self, t: float) -> Trial:
+    def at(self, t: float) -> WolfeTrial:
         X = self.aim.curve(t)
         at = self.problem.gradient(X)
-        trial = Trial(t, math.nan, math.nan)
+        trial = WolfeTrial(t, math.nan, math.nan)
         if at.finite:
             slope = self.problem.geometry.pair(X, at.G, self.aim.curve.velocity(t))
-            trial = Trial(t, at.f, slope, X, at)
+            trial = WolfeTrial(t, at.f, slope, X, at)
         if trial.finite:
             self._compare(trial)
         self.trials.append(trial)
         self.trials.sort(key=lambda trial: trial.t)
         return trial
 
-    def acceptable_after_all(self) -> Trial | None:
+    def acceptable_after_all(self) -> WolfeTrial | None:
         """A trial refused for a difference of values that turned out to be noise."""
         if self.measured <= self.watch.noise:
             return None
         return next((trial for trial in self.trials[1:] if self.accepts(trial)), None)
 
-    def hopeless(self, trial: Trial) -> bool:
+    def hopeless(self, trial: WolfeTrial) -> bool:
         """Whether no shorter step will do either, because f does not fall as its slope says."""
         if not (self._is_short(trial) and trial.slope < 0 and self.too_high(trial)):
             return False
@@ -137,7 +137,7 @@ class _Search:
         verdict = judge(self.doubts, self.noise, self.problem.noise.plausible(self.first.f))
         return verdict.kind not in (Kind.OPEN, Kind.NOISE)
 
-    def accepts(self, trial: Trial) -> bool:
+    def accepts(self, trial: WolfeTrial) -> bool:
         c1, c2 = self.rule.sufficient_decrease, self.rule.curvature
         f, slope = self.first.f, self.first.slope
         if not (trial.finite and c2 * slope <= trial.slope <= -c2 * slope):
@@ -148,14 +148,14 @@ class _Search:
         hidden = trial.f <= f + self.noise and -trial.t * slope <= CLEAR * self.noise
         return hidden and trial.slope <= (2.0 * c1 - 1.0) * slope
 
-    def too_high(self, trial: Trial) -> bool:
+    def too_high(self, trial: WolfeTrial) -> bool:
         armijo = self.first.f + self.rule.sufficient_decrease * trial.t * self.first.slope
         return trial.f > armijo + self.noise
 
-    def _is_short(self, trial: Trial) -> bool:
+    def _is_short(self, trial: WolfeTrial) -> bool:
         return trial.finite and testifies(self.aim.curve, trial.t)
 
-    def _is_beyond(self, trial: Trial) -> bool:
+    def _is_beyond(self, trial: WolfeTrial) -> bool:
         return not trial.finite or trial.slope >= 0 or self.too_high(trial)
 
     def next(self) -> float:
@@ -168,7 +168,7 @@ class _Search:
             return self.low.t * _clip(_growth(trials[-2], self.low), *EXPANSION)
         return self._inside(self.low, trials[first])
 
-    def _inside(self, low: Trial, high: Trial) -> float:
+    def _inside(self, low: WolfeTrial, high: WolfeTrial) -> float:
         width = high.t - low.t
         self.widths.append(width)
         if not high.finite:
@@ -176,12 +176,12 @@ class _Search:
         if len(self.widths) > 2 and width > SLOW * self.widths[-3]:
             return low.t + 0.5 * width
         readable = abs(high.f - low.f) > MARGIN * self.noise
-        t = _cubic(low, high) if readable else _secant(low, high)
+        t = _cubic(low, high) if readable else _secant_step(low, high)
         if not math.isfinite(t):
             t = low.t + 0.5 * width
         return _clip(t, low.t + MARGINAL * width, high.t - MARGINAL * width)
 
-    def _compare(self, trial: Trial) -> None:
+    def _compare(self, trial: WolfeTrial) -> None:
         """With the start and with the nearest trial: noise shows itself over short distances."""
         others = [other for other in self.trials[1:] if other.finite]
         nearest = min(others, key=lambda other: abs(other.t - trial.t), default=self.first)
@@ -198,19 +198,19 @@ class _Search:
             self.measured = noise
             self.widths.clear()  # the bracket will be another one
 
-    def found(self, trial: Trial) -> Found:
+    def found(self, trial: WolfeTrial) -> Found:
         assert trial.at is not None
         blind = 0.5 * trial.t * abs(self.first.slope) <= MARGIN * self.noise
         return Found(trial.t, trial.X, trial.at, trial.slope, Watch(self.measured, blind))
 
 
-def _gap(a: Trial, b: Trial) -> Witness:
+def _gap(a: WolfeTrial, b: WolfeTrial) -> Witness:
     """How far values and slopes of two trials disagree: the error of the trapezium."""
     change, area = b.f - a.f, 0.5 * (b.t - a.t) * (a.slope + b.slope)
     return Witness(abs(b.t - a.t), abs(change - area), abs(area), still=change == 0)
 
 
-def _growth(previous: Trial, trial: Trial) -> float:
+def _growth(previous: WolfeTrial, trial: WolfeTrial) -> float:
     """How much longer the step should be, by the secant of the derivatives."""
     change = trial.slope - previous.slope
     if not change > 0:
@@ -218,13 +218,13 @@ def _growth(previous: Trial, trial: Trial) -> float:
     return 1.0 - trial.slope * (trial.t - previous.t) / (change * trial.t)
 
 
-def _secant(low: Trial, high: Trial) -> float:
+def _secant_step(low: WolfeTrial, high: WolfeTrial) -> float:
     """The zero of the line through both derivatives."""
     change = high.slope - low.slope
     return low.t - low.slope * (high.t - low.t) / change if change > 0 else math.nan
 
 
-def _cubic(low: Trial, high: Trial) -> float:
+def _cubic(low: WolfeTrial, high: WolfeTrial) -> float:
     """The minimiser of the cubic with both values and derivatives."""
     width = high.t - low.t
     theta = 3.0 * (low.f - high.f) / width + low.slope + high.slope

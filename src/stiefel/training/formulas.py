@@ -29,11 +29,9 @@ shortening by t costs no further product; but then t² of a defect is mended, no
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = Any
+from stiefel.types import Array
 
 LARGEST = 0.25  # the largest ‖VᴴV‖: beyond it a step is shortened
 LARGEST_DEFECT = 0.1  # the largest defect of X that one step mends
@@ -44,12 +42,12 @@ def adjoint(A: Array) -> Array:
     return A.mT.conj()
 
 
-def product(A: Array, B: Array) -> Array:
+def stack_product(A: Array, B: Array) -> Array:
     """AB, for each matrix of a stack; PyTorch's own ``@`` makes five views of a stack before."""
     return A.bmm(B) if A.ndim == B.ndim == 3 and hasattr(A, "bmm") else A @ B
 
 
-def add_product(C: Array, A: Array, B: Array, c: float = 1.0, a: float = 1.0) -> Array:
+def add_scaled_product(C: Array, A: Array, B: Array, c: float = 1.0, a: float = 1.0) -> Array:
     """cC + aAB, in one kernel where the library has one."""
     if A.ndim == B.ndim == 3 and hasattr(C, "baddbmm"):
         return C.baddbmm(A, B, beta=c, alpha=a)
@@ -85,8 +83,8 @@ def tangent(X: Array, G: Array, scale: float = 1.0) -> Array:
     It gives the gradient of a loss from its Euclidean gradient, and carries a momentum to the point
     where it is needed: of all tangent vectors, the nearest one to the old momentum.
     """
-    S = product(adjoint(X), G)
-    return add_product(G, X, S + adjoint(S), 1.0, -0.5 / scale**2)
+    S = stack_product(adjoint(X), G)
+    return add_scaled_product(G, X, S + adjoint(S), 1.0, -0.5 / scale**2)
 
 
 # -- the polar retraction -------------------------------------------------------------------------
@@ -115,13 +113,13 @@ def polynomial(c: tuple[float, ...], width: int, E: Array, E2: Array) -> Array:
     """
     powers = [E, E2]
     while len(powers) < width:
-        powers.append(product(powers[-1], E))
+        powers.append(stack_product(powers[-1], E))
     total: Array = None
     for start in reversed(range(0, len(c) - 1, width)):
         block = powers[0] * c[start + 1]
         for j in range(1, width):
             block = add_multiple(block, powers[j], c[start + j + 1])
-        total = block if total is None else add_product(block, powers[-1], total)
+        total = block if total is None else add_scaled_product(block, powers[-1], total)
     return total
 
 
@@ -135,12 +133,12 @@ def polar(X: Array, V: Array, I: Array, scale: float = 1.0) -> Array:  # noqa: E
         X, V = X * (1 / scale), V * (1 / scale)
     f = (squared_norm(V) / X.shape[-1]).clip(1.0) ** -0.5
     Y = add_scaled(X, V, f)
-    E = add_product(I, adjoint(Y), Y, -1.0)
-    E2 = product(E, E)
+    E = add_scaled_product(I, adjoint(Y), Y, -1.0)
+    E2 = stack_product(E, E)
     t2 = (squared_norm(E2) / LARGEST**4).clip(1.0) ** -0.25  # exactly 1 for short steps
     Y = add_scaled(X, V, f * t2**0.5)
     c, width = DOUBLE if "64" in str(I.real.dtype) else SINGLE
-    Y = add_product(Y, Y, polynomial(c, width, E * t2, E2 * t2**2))
+    Y = add_scaled_product(Y, Y, polynomial(c, width, E * t2, E2 * t2**2))
     return Y * scale if scale != 1.0 else Y
 
 
@@ -164,17 +162,17 @@ def msign(M: Array, I: Array) -> Array:  # noqa: E741
     Smaller singular values end between 0 and 1.  Five steps of 4nk² + 2k³; a skew-Hermitian M
     gives a skew-Hermitian result, because odd polynomials do.
     """
-    S = product(adjoint(M), M)
+    S = stack_product(adjoint(M), M)
     size = squared_norm(S) + np.finfo(np.float32).tiny  # Schatten-4, to the fourth power
     M, S = M * size**-0.25, S * size**-0.5
     for i, (a, b, c) in enumerate(SIGN_STEPS):
         if i:
-            S = product(adjoint(M), M)
-        M = product(M, a * I + add_product(S, S, S, b, c))
+            S = stack_product(adjoint(M), M)
+        M = stack_product(M, a * I + add_scaled_product(S, S, S, b, c))
     return M
 
 
-def muon(X: Array, G: Array, I: Array, scale: float = 1.0) -> Array:  # noqa: E741
+def muon_direction(X: Array, G: Array, I: Array, scale: float = 1.0) -> Array:  # noqa: E741
     """A tangent A with ‖A‖₂ near 1 along which ⟨G, A⟩ is largest: steepest ascent, spectral norm.
 
     A tangent vector at X/s is WX/s with a skew-Hermitian W, and some W has the norm of the vector
@@ -189,8 +187,8 @@ def muon(X: Array, G: Array, I: Array, scale: float = 1.0) -> Array:  # noqa: E7
     """
     n, k = X.shape[-2:]
     if n == k:
-        S = product(adjoint(X), G)
-        return product(X, msign(S - adjoint(S), I) * (1 / scale))
+        S = stack_product(adjoint(X), G)
+        return stack_product(X, msign(S - adjoint(S), I) * (1 / scale))
     return tangent(X, msign(tangent(X, G, scale), I), scale)
 
 

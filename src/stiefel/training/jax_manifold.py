@@ -23,11 +23,11 @@ from .formulas import polar, second_moment, tangent
 from .jax_marks import Marks, View
 from .jax_masters import structure_of
 
-Number = Any  # a Python number or an array without axes
-Rate = Number | Callable[[Array], Number]
+Scalar = Any  # a Python number or an array without axes
+Rate = Scalar | Callable[[Array], Scalar]
 
 
-class Memory(NamedTuple):
+class RuleMemory(NamedTuple):
     """What a rule remembers of a stack of matrices."""
 
     momentum: Array  # (m, n, k)
@@ -44,14 +44,16 @@ class Place(NamedTuple):
     def tangent(self, A: Array) -> Array:
         return tangent(self.X, A, self.scale)
 
-    def moved(self, V: Array) -> Array:
+    def retracted(self, V: Array) -> Array:
         return polar(self.X, V, self.one, self.scale)
 
 
-class Rule(Protocol):
+class DirectionRule(Protocol):
     """The direction D and the new memory at a place with gradient G; ``t`` counts from 1."""
 
-    def __call__(self, at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]: ...
+    def __call__(
+        self, at: Place, G: Array, memory: RuleMemory, t: Array
+    ) -> tuple[Array, RuleMemory]: ...
 
 
 class ManifoldState(NamedTuple):
@@ -63,7 +65,7 @@ class ManifoldState(NamedTuple):
 
 
 def on_manifold(
-    marks: Marks, rule: Rule, rate: Rate, moment: str = "matrix"
+    marks: Marks, rule: DirectionRule, rate: Rate, moment: str = "matrix"
 ) -> optax.GradientTransformation:
     """Steps along ``rule`` for a tree whose parameters are all orthonormal."""
 
@@ -98,14 +100,20 @@ class _Batch(NamedTuple):
     views: list[View]
 
     def step(
-        self, rule: Rule, eta: Number, t: Array, x: list[Array], g: list[Array], *memory: Any
+        self,
+        rule: DirectionRule,
+        eta: Scalar,
+        t: Array,
+        x: list[Array],
+        g: list[Array],
+        *memory: Any,
     ) -> Iterator[tuple[int, tuple[Array, Array, Array]]]:
         """(i, (update, momentum, square)) for each member i."""
         X, G, M = (self._stack(column) for column in (x, g, memory[0]))
         v = jnp.concatenate([memory[1][i] for i in self.members])
         at = Place(X, jnp.eye(X.shape[-1], dtype=X.dtype), self.views[0].scale)
-        D, after = rule(at, G, Memory(M, v), t)
-        new = at.moved(-as_number(eta, X) * D)
+        D, after = rule(at, G, RuleMemory(M, v), t)
+        new = at.retracted(-as_number(eta, X) * D)
         start = 0
         for i, view in zip(self.members, self.views, strict=True):
             part = slice(start, start := start + view.size)
@@ -127,6 +135,6 @@ def _batches(views: list[View], leaves: list[Array]) -> list[_Batch]:
     return list(batches.values())
 
 
-def as_number(value: Number, like: Array) -> Number:
+def as_number(value: Scalar, like: Array) -> Scalar:
     """A number that does not change the type of arrays like ``like``."""
     return value if isinstance(value, int | float) else jnp.asarray(value, like.real.dtype)

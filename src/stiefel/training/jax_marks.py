@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from stiefel.geometry import Euclidean, Sphere, Stiefel
-from stiefel.interop.jax_trees import Choice, leaves_with_paths, path_name
 from stiefel.types import Array
 
 from .formulas import adjoint
-from .jax_masters import finfo, raised
+from .jax_masters import finfo, in_working_precision
+from .jax_trees import Choice, leaves_with_paths, path_name
 
 Axes = int | tuple[int, ...]
 
@@ -222,7 +222,7 @@ def _check_parameter(name: str, x: Array, view: View) -> None:
 
 def defect(x: Array, view: View) -> Array:
     """The largest entry of |XᴴX/s² − I|."""
-    X = view.tall(raised(x)) / view.scale
+    X = view.tall(in_working_precision(x)) / view.scale
     return jnp.max(jnp.abs(adjoint(X) @ X - jnp.eye(X.shape[-1], dtype=X.dtype)))
 
 
@@ -263,7 +263,7 @@ def nearest(params: Any, orthonormal: Any) -> Any:
         if mark is None:
             return x
         view = view_of(mark, x, name)
-        U, sigma, Vh = jnp.linalg.svd(view.tall(raised(x)), full_matrices=False)
+        U, sigma, Vh = jnp.linalg.svd(view.tall(in_working_precision(x)), full_matrices=False)
         _check_rank(sigma, x, name)
         return view.back(view.scale * (U @ Vh)).astype(x.dtype)
 

@@ -68,13 +68,13 @@ def is_low(p: Array) -> bool:
     return p.dtype in (jnp.bfloat16, jnp.float16)
 
 
-def raised(p: Array) -> Array:
+def in_working_precision(p: Array) -> Array:
     """p in the precision that rules compute in: float32 for what is less."""
     return p.astype(jnp.float32) if is_low(p) else p
 
 
 def raised_tree(tree: Any) -> Any:
-    return jax.tree.map(raised, tree)
+    return jax.tree.map(in_working_precision, tree)
 
 
 def _no_low_part(p: Array) -> Array:
@@ -82,7 +82,7 @@ def _no_low_part(p: Array) -> Array:
 
 
 def _master(p: Array, low: Array) -> Array:
-    return raised(p) + low if is_low(p) else p
+    return in_working_precision(p) + low if is_low(p) else p
 
 
 def _rounded(p: Array, P: Array, step: Array) -> tuple[Array, Array]:
@@ -91,6 +91,6 @@ def _rounded(p: Array, P: Array, step: Array) -> tuple[Array, Array]:
         return step, optax.MaskedNode()
     bits = finfo(p.dtype)
     around = partial(jax.lax.reduce_precision, exponent_bits=bits.nexp, mantissa_bits=bits.nmant)
-    p, new = raised(p), P + step
+    p, new = in_working_precision(p), P + step
     u = around(around(new) - p)
     return u.astype(bits.dtype), new - around(p + u)

@@ -22,7 +22,7 @@ import optax
 from stiefel.types import Array
 
 from . import formulas
-from .jax_manifold import Memory, Number, Place, Rate, as_number, on_manifold
+from .jax_manifold import Place, Rate, RuleMemory, Scalar, as_number, on_manifold
 from .jax_marks import Marks
 from .jax_masters import finfo, with_masters
 
@@ -34,10 +34,10 @@ def sgd(
     learning_rate: Rate,
     orthonormal: Any,
     *,
-    momentum: Number = 0.0,  # μ
-    dampening: Number = 0.0,  # δ
+    momentum: Scalar = 0.0,  # μ
+    dampening: Scalar = 0.0,  # δ
     nesterov: bool = False,
-    weight_decay: Number = 0.0,
+    weight_decay: Scalar = 0.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Stochastic gradient descent with momentum, for all parameters of a model.
 
@@ -91,10 +91,10 @@ def sgd(
     (True, True)
     """
 
-    def rule(at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]:
+    def rule(at: Place, G: Array, memory: RuleMemory, t: Array) -> tuple[Array, RuleMemory]:
         mu = as_number(momentum, G)
         M = at.tangent(mu * memory.momentum + _kept(dampening, t, G) * G)
-        return (at.tangent(G + mu * M) if nesterov else M), Memory(M, memory.square)
+        return (at.tangent(G + mu * M) if nesterov else M), RuleMemory(M, memory.square)
 
     free = optax.chain(
         optax.add_decayed_weights(weight_decay),
@@ -109,11 +109,11 @@ def adam(
     learning_rate: Rate,
     orthonormal: Any,
     *,
-    b1: Number = 0.9,  # β₁
-    b2: Number = 0.999,  # β₂
-    eps: Number = 1e-8,  # ε
-    eps_root: Number = EPS_ROOT,
-    weight_decay: Number = 0.0,
+    b1: Scalar = 0.9,  # β₁
+    b2: Scalar = 0.999,  # β₂
+    eps: Scalar = 1e-8,  # ε
+    eps_root: Scalar = EPS_ROOT,
+    weight_decay: Scalar = 0.0,
     second_moment: str = "entries",
 ) -> optax.GradientTransformationExtraArgs:
     """Adam for all parameters of a model, with decoupled weight decay (AdamW) for the free ones.
@@ -166,7 +166,7 @@ def adam(
     if second_moment not in formulas.MOMENTS:
         raise ValueError(f"second_moment={second_moment!r} is none of {formulas.MOMENTS}")
 
-    def rule(at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]:
+    def rule(at: Place, G: Array, memory: RuleMemory, t: Array) -> tuple[Array, RuleMemory]:
         beta1, beta2 = (as_number(b, G) for b in (b1, b2))
         g = at.tangent(G)
         M = at.tangent(beta1 * memory.momentum + (1 - beta1) * g)
@@ -174,7 +174,7 @@ def adam(
         t = t.astype(v.dtype)
         root = jnp.sqrt(v / (1 - beta2**t) + as_number(eps_root, G)) + as_number(eps, G)
         D = M / ((1 - beta1**t) * root) * (at.scale / at.X.shape[-2] ** 0.5)
-        return (D if second_moment == "matrix" else at.tangent(D)), Memory(M, v)
+        return (D if second_moment == "matrix" else at.tangent(D)), RuleMemory(M, v)
 
     free = optax.adamw(
         learning_rate, b1=b1, b2=b2, eps=eps, eps_root=eps_root, weight_decay=weight_decay
@@ -187,14 +187,14 @@ def muon(
     learning_rate: Rate,
     orthonormal: Any,
     *,
-    momentum: Number = 0.95,  # μ
+    momentum: Scalar = 0.95,  # μ
     nesterov: bool = True,
-    free_lr_factor: Number = 1.0,
-    b1: Number = 0.9,
-    b2: Number = 0.95,
-    eps: Number = 1e-8,
-    eps_root: Number = EPS_ROOT,
-    weight_decay: Number = 0.0,
+    free_lr_factor: Scalar = 1.0,
+    b1: Scalar = 0.9,
+    b2: Scalar = 0.95,
+    eps: Scalar = 1e-8,
+    eps_root: Scalar = EPS_ROOT,
+    weight_decay: Scalar = 0.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Steepest descent in the spectral norm, with momentum; AdamW for the free parameters.
 
@@ -235,10 +235,10 @@ def muon(
     True
     """
 
-    def rule(at: Place, G: Array, memory: Memory, t: Array) -> tuple[Array, Memory]:
+    def rule(at: Place, G: Array, memory: RuleMemory, t: Array) -> tuple[Array, RuleMemory]:
         mu = as_number(momentum, G)
         M = at.tangent(mu * memory.momentum + G)
-        return _steepest(at, G + mu * M if nesterov else M), Memory(M, memory.square)
+        return _steepest(at, G + mu * M if nesterov else M), RuleMemory(M, memory.square)
 
     free = optax.adamw(
         _scaled(learning_rate, free_lr_factor),
@@ -252,12 +252,12 @@ def muon(
     return _assembled(marks, on_manifold(marks, rule, learning_rate), free)
 
 
-def _scaled(rate: Rate, factor: Number) -> Rate:
+def _scaled(rate: Rate, factor: Scalar) -> Rate:
     return (lambda count: factor * rate(count)) if callable(rate) else factor * rate
 
 
 def _steepest(at: Place, M: Array) -> Array:
-    """s times `formulas.muon`, which does not depend on the size of M: that is a constant here.
+    """s times `formulas.muon_direction`, in which the size of M is a constant: it has no effect.
 
     Its derivative with respect to the size is zero, and would be computed as infinity times zero
     for a small M.  For M = 0 the direction and its derivative are zero.
@@ -267,11 +267,11 @@ def _steepest(at: Place, M: Array) -> Array:
     anything = jnp.cos(jnp.arange(1.0, n * k + 1, dtype=size.dtype)).reshape(n, k)
     unit = M / jnp.maximum(size, finfo(M.dtype).tiny)
     M = jnp.where(size > 0, unit, anything.astype(M.dtype))
-    A = formulas.muon(at.X, M, at.one, at.scale)
+    A = formulas.muon_direction(at.X, M, at.one, at.scale)
     return jnp.where(size > 0, at.scale * A, 0)
 
 
-def _kept(dampening: Number, t: Array, like: Array) -> Number:
+def _kept(dampening: Scalar, t: Array, like: Array) -> Scalar:
     """1 − δ, but 1 at the first step, where there is nothing to dampen; as PyTorch's SGD."""
     if isinstance(dampening, int | float) and dampening == 0:
         return 1.0
@@ -285,7 +285,7 @@ class TraceState(NamedTuple):
     momentum: Any
 
 
-def _trace(momentum: Number, dampening: Number, nesterov: bool) -> optax.GradientTransformation:
+def _trace(momentum: Scalar, dampening: Scalar, nesterov: bool) -> optax.GradientTransformation:
     """The momentum of free parameters, M' = μM + (1−δ)g; `optax.trace` has no dampening."""
 
     def init(params: Any) -> TraceState:

@@ -12,6 +12,7 @@ from stiefel.geometry import Product, Stiefel
 from stiefel.solvers.accelerated import AcceleratedGradient, State
 from stiefel.solvers.noise import Model, Watch
 from stiefel.solvers.problem import Problem
+from stiefel.types import Manifold
 
 from .torch_marks import (
     Mark,
@@ -21,17 +22,17 @@ from .torch_marks import (
     mark_of,
     orthonormal,
     parameters_of,
+    put_on_manifold,
     set_mark,
-    start,
 )
 
 Tensor = Any
 KEYS = {"params", "param_names", "manifold"}
 # What a state holds beside points and values: numbers that survive in a state_dict.
-NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
+STATE_NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
 
 
-def mark_orthonormal(parameter: Tensor, manifold: Any = None) -> Tensor:
+def mark_orthonormal(parameter: Tensor, manifold: Manifold | None = None) -> Tensor:
     """Make a parameter orthonormal, in place, and mark it; `orthonormal` for more than matrices.
 
     The columns of a tall matrix become orthonormal, the rows of a wide one; stacks (..., n, k) of
@@ -74,7 +75,7 @@ class Accelerated(torch.optim.Optimizer):
         params: nn.Module | Iterable[Any],
         method: AcceleratedGradient | None = None,
         *,
-        manifold: Any = None,
+        manifold: Manifold | None = None,
         fixed: bool = False,
         process_group: Any = None,
     ) -> None:
@@ -141,14 +142,14 @@ class Accelerated(torch.optim.Optimizer):
             X, f_X = now, at.f
         else:
             f_X = saved["f_X"] if self.fixed else problem.objective.value(X)
-        numbers = {name: saved[name] for name in NUMBERS} | {"f_X": f_X}
+        numbers = {name: saved[name] for name in STATE_NUMBERS} | {"f_X": f_X}
         return State(x=now, at=at, aim=aim, X=X, at_X=at_X, watch=Watch(*saved["watch"]), **numbers)
 
     def _keep(self, s: State) -> None:
         self._current = s
         for p, X in zip(self._parameters, s.X, strict=True):
             self.state[p]["accepted"] = X
-        numbers = {n: getattr(s, n) for n in NUMBERS} | {"watch": tuple(s.watch)}
+        numbers = {n: getattr(s, n) for n in STATE_NUMBERS} | {"watch": tuple(s.watch)}
         self.state[self._parameters[0]].update(numbers)
 
 
@@ -166,7 +167,7 @@ class _ClosureObjective:
         self.scale = 1.0
         self._closure, self._parameters, self._buffers = closure, parameters, buffers
         self._process_group = process_group
-        self._held: tuple[Any, float, Any] | None = None
+        self._last_evaluation: tuple[Any, float, Any] | None = None
 
     def place(self, X: tuple[Tensor, ...]) -> None:
         """Set the parameters to X."""
@@ -186,7 +187,7 @@ class _ClosureObjective:
             self._average(tensor)
         self.nfev, self.njev = self.nfev + 1, self.njev + 1
         f = float(loss)
-        self._held = X, f, gradients
+        self._last_evaluation = X, f, gradients
         return f
 
     def _average(self, tensor: Tensor) -> None:
@@ -197,10 +198,10 @@ class _ClosureObjective:
     def value_and_gradient(
         self, X: tuple[Tensor, ...], value: float | None = None
     ) -> tuple[float, tuple[Tensor, ...], None]:
-        if self._held is None or self._held[0] is not X:
+        if self._last_evaluation is None or self._last_evaluation[0] is not X:
             self.value(X)
-        assert self._held is not None
-        _, f, G = self._held
+        assert self._last_evaluation is not None
+        _, f, G = self._last_evaluation
         return f, G, None
 
     def projected(
@@ -237,7 +238,7 @@ def _settle(p: Tensor, label: str) -> None:
     if mark is not None and mark.manifold is None:
         check_on_manifold(p, mark, label)
         if defect(p, mark) > 32 * torch.finfo(p.dtype).eps:
-            start(p, mark, "nearest")
+            put_on_manifold(p, mark, "nearest")
 
 
 def _is_wide(p: Tensor) -> bool:
@@ -269,7 +270,7 @@ def _from_tall(x: Tensor, p: Tensor) -> Tensor:
     return mark.scale * mark.parameters(x, tuple(p.shape))[0]
 
 
-def _marked_groups(params: Any, manifold: Any) -> list[dict[str, Any]]:
+def _marked_groups(params: Any, manifold: Manifold | None) -> list[dict[str, Any]]:
     given = list(parameters_of(params) if isinstance(params, nn.Module) else params)
     groups = given if given and isinstance(given[0], dict) else [{"params": given}]
     result = []

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stiefel.types import Manifold
+
 VIEWS = ("matrix", "stack", "kernel")
 ON_MODULE = "_stiefel_orthonormal"
 
@@ -34,7 +36,7 @@ class Mark:
     view: str = "matrix"
     blocks: tuple[int, int] = (1, 1)
     scale: float = 1.0
-    manifold: Any = None  # another one than Stiefel, for `Accelerated` only
+    manifold: Manifold | None = None  # another one than Stiefel, for `Accelerated` only
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Rows and columns of each block, before a wide one is turned."""
@@ -198,7 +200,7 @@ def orthonormal(
     if min(mark.blocks) < 1:
         raise ValueError(f"blocks={blocks!r} is not a positive number of blocks")
     mark.check(tuple(parameter.shape))
-    start(parameter, mark, init, generator)
+    put_on_manifold(parameter, mark, init, generator)
     _remember(target, name, parameter, mark)
     return parameter
 
@@ -248,7 +250,9 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @torch.no_grad()
-def start(parameter: Any, mark: Mark, init: str, generator: torch.Generator | None = None) -> None:
+def put_on_manifold(
+    parameter: Any, mark: Mark, init: str, generator: torch.Generator | None = None
+) -> None:
     """Put a parameter on its manifold; the only place where a singular value decomposition is."""
     shape = tuple(parameter.shape)
     W = parameter.detach().to(working_dtype(parameter.dtype)).unsqueeze(0)

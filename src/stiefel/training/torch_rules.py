@@ -138,7 +138,7 @@ class Adam(ManifoldOptimizer):
         For free parameters; the norm of orthonormal ones is fixed.
     second_moment : {"matrix", "rows", "columns", "entries"}
         What v averages over, for orthonormal parameters; rows and columns are those of the tall
-        form.  docs/training.md compares them.
+        form.  docs/guide/training.md compares them.
 
     Raises
     ------
@@ -224,8 +224,8 @@ class Muon(ManifoldOptimizer):
         M ← P(μM + G),     X ← R(X, −lr·s·A),     A = argmax ⟨M, A⟩ over tangent ‖A‖₂ ≤ 1,
 
     computed by matrix products: exactly for square matrices, to a factor for tall ones (see
-    `stiefel.training.formulas.muon`).  Every direction turns by at most about ``lr`` radians a
-    step, whatever the size of the gradient, the shape and the scale s.
+    `stiefel.training.formulas.muon_direction`).  Every direction turns by at most about ``lr``
+    radians a step, whatever the size of the gradient, the shape and the scale s.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ class Muon(ManifoldOptimizer):
             new = {"momentum": M}
         if group["nesterov"]:
             M = G + group["momentum"] * M
-        A = formulas.muon(X, M, _identity(X), scale)
+        A = formulas.muon_direction(X, M, _identity(X), scale)
         return formulas.polar(X, -group["lr"] * scale * A, _identity(X), scale), new
 
     def free_rule(

@@ -38,7 +38,7 @@ class OutOfTime(Stop):
     """The limit on CPU seconds was passed."""
 
 
-class _Held:
+class _Evaluation:
     """What is known at one point."""
 
     def __init__(self, X: Array) -> None:
@@ -62,7 +62,7 @@ class Meter:
         self.least = math.inf  # the smallest relative norm seen
         self._geometry = problem.manifold.bind(X0)
         self._norm0 = self.norm(X0)
-        self._held: list[_Held] = []
+        self._evaluations: list[_Evaluation] = []
         self._inside, self._start = 0.0, time.process_time()
 
     # -- what solvers call -------------------------------------------------------------------
@@ -70,24 +70,24 @@ class Meter:
     def value(self, X: Array) -> float:
         """f(X)."""
         with self._timed():
-            held = self._at(X)
-            if held.f is None:
+            known = self._at(X)
+            if known.f is None:
                 self.values += 1
-                held.f = float(self._work(self.problem.objective.value, X))
-            return held.f
+                known.f = float(self._work(self.problem.objective.value, X))
+            return known.f
 
     def value_and_gradient(self, X: Array) -> tuple[float, Array]:
         """f(X) and its Euclidean gradient, an array of the caller's own."""
         with self._timed():
-            held = self._at(X)
-            if held.G is None:
-                self.values += held.f is None
+            known = self._at(X)
+            if known.G is None:
+                self.values += known.f is None
                 self.gradients += 1
-                held.f, held.G = self._work(self.problem.objective.value_and_gradient, X)
-            if self.stops and self._reached(held):
+                known.f, known.G = self._work(self.problem.objective.value_and_gradient, X)
+            if self.stops and self._reached(known):
                 raise Reached
-            assert held.f is not None
-            return held.f, held.G.copy()
+            assert known.f is not None
+            return known.f, known.G.copy()
 
     __call__ = value_and_gradient
 
@@ -129,9 +129,9 @@ class Meter:
         """CPU seconds since the start without the meter's own."""
         return time.process_time() - self._start - self._inside + self.function_seconds
 
-    def _reached(self, held: _Held) -> bool:
-        X = held.X
-        norm = self.norm(X, held.G)
+    def _reached(self, known: _Evaluation) -> bool:
+        X = known.X
+        norm = self.norm(X, known.G)
         self.least = min(self.least, norm / self._norm0)
         if not norm <= self.target:
             return False
@@ -162,12 +162,12 @@ class Meter:
         self.function_seconds += time.process_time() - began
         return result
 
-    def _at(self, X: Array) -> _Held:
-        for held in self._held:
-            if np.array_equal(held.X, X):
-                return held
+    def _at(self, X: Array) -> _Evaluation:
+        for known in self._evaluations:
+            if np.array_equal(known.X, X):
+                return known
         self.points += 1
-        new = _Held(X)
+        new = _Evaluation(X)
         # the last point, and the last one with a gradient
-        self._held = [new, *[h for h in self._held if h.G is not None][:1]]
+        self._evaluations = [new, *[h for h in self._evaluations if h.G is not None][:1]]
         return new

@@ -32,7 +32,7 @@ SUMMARY = ("problem", "auto: evaluations", "auto: CPU s", "fewest evaluations", 
            "other libraries' fewest", "other libraries' fastest", "fastest / auto")  # fmt: skip
 DETAIL = ("solver", "converged", "evaluations", "values", "gradients", "Hessian products",
           "CPU s", "CPU s in f", "‖XᵀX − I‖")  # fmt: skip
-SPENT = ("values", "gradients", "hessian_products", "cpu_seconds", "function_seconds")
+COSTS = ("values", "gradients", "hessian_products", "cpu_seconds", "function_seconds")
 WORDS = {
     "STOPPED": "stopped by itself",
     "TIME_LIMIT": "not within the limit",
@@ -93,7 +93,7 @@ def summary_rows(table: Cells) -> list[tuple[str, ...]]:
         theirs = best(problem, table, evaluations, lambda s: s.rival)
         fastest = best(problem, table, seconds, lambda s: s.rival)
         last = (f"{_cost(fastest, seconds)} {_name(fastest)}", _ratio(fastest, auto, seconds))
-        if fastest is None and (spent := _spent(problem, table)):
+        if fastest is None and (spent := _seconds_without_success(problem, table)):
             bound = "–" if not (auto and auto.good) else f"> {spent / auto.median(seconds):.3g}"
             last = (f"none within {spent:g} s", bound)
         rows.append((
@@ -108,7 +108,7 @@ def summary_rows(table: Cells) -> list[tuple[str, ...]]:
     return rows
 
 
-def _spent(problem: str, table: Cells) -> float:
+def _seconds_without_success(problem: str, table: Cells) -> float:
     """The CPU seconds that the other libraries' methods had, where none of them succeeded."""
     rivals = [c for (p, s), c in table.items() if p == problem and ALL[s].rival]
     late = [r for cell in rivals for r in cell.records if r["status"] == "TIME_LIMIT"]
@@ -173,7 +173,7 @@ def _row(cell: Cell, found: Sequence[Record]) -> tuple[str, ...]:
     label = solver.label + "".join(notes)
     if not good:
         return (label, *_unsolved(cell.records[0]))
-    columns = [median(float(record[name]) for record in good) for name in SPENT]
+    columns = [median(float(record[name]) for record in good) for name in COSTS]
     defect = max(float(record["feasibility"]) for record in good)
     share, costs = f"{len(good)}/{len(cell.records)}", (cell.median(evaluations), *columns)
     return (label, share, *map(_number, costs), f"{defect:.0e}")
@@ -186,7 +186,7 @@ def _unsolved(record: Record) -> list[str]:
         words += f" of {run_of(record).limit:g} CPU s"
     if record["relative_gradient"] is not None:
         words += f", reached {record['relative_gradient']:.1e}"
-    spent = [evaluations(record), *(record[name] for name in SPENT)]
+    spent = [evaluations(record), *(record[name] for name in COSTS)]
     return [words, *(f"({_number(x)})" if x is not None else "" for x in spent), ""]
 
 

@@ -20,7 +20,7 @@ PROBES = (  # (weight, Bohr from the middle of the atoms); on no likely symmetry
     (0.05, (-1.3, 2.1, 0.6)),
 )
 SECOND_SPIN = 0.5  # the weight of the second component of two-component orbitals
-LARGE = 0.7  # of the largest coefficient; symmetry makes several equal, and 1, 1/√2, 1/2 common
+LARGE_COEFFICIENT = 0.7  # of the largest; symmetry makes several equal, and 1, 1/√2, 1/2 common
 
 
 def probe(mol: Any, S: Array) -> Array:
@@ -79,6 +79,6 @@ def _diagonal(C: Array, A: Array) -> Array:
 def _in_phase(C: Array) -> Array:
     """Each column's first large coefficient made positive."""
     size = np.abs(C)
-    first = np.argmax(size >= LARGE * size.max(axis=0), axis=0)[None]
+    first = np.argmax(size >= LARGE_COEFFICIENT * size.max(axis=0), axis=0)[None]
     pivot = np.take_along_axis(C, first, axis=0)
     return C * (pivot.conj() / np.abs(pivot))

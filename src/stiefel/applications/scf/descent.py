@@ -11,7 +11,7 @@ import numpy as np
 import stiefel
 
 from . import stability
-from .energy import Ansatz, Orbitals, Point
+from .energy import Ansatz, OrbitalPoint, Orbitals
 from .stability import Verdict
 
 CHECKPOINT = ("e_tot", "mo_energy", "mo_coeff", "mo_occ")
@@ -20,7 +20,7 @@ FIRST_STEP = 0.3  # along the direction below a saddle, of one radian
 SMALLEST_STEP = 1e-3
 REOCCUPIED = 5  # times at most
 SAME_ENERGY = 1e-10  # Ha
-FLAT = 1e-6  # Ha; a saddle that leads down by less has gradients below the tolerance around it
+FLAT_SADDLE = 1e-6  # Ha; one that leads down by less has small gradients all around it
 MAX_BUILDS = 1000
 
 
@@ -35,7 +35,10 @@ class Descent:
         self.warnings: list[str] = []
         self.cycles, self.saddles, self.products = cycles, 0, 0
         self._gain, self._sharper = math.inf, 1.0
-        self._spent, self._limit = 0, MAX_BUILDS if options.maxfun is None else options.maxfun
+        self._builds_before, self._limit = (
+            0,
+            MAX_BUILDS if options.maxfun is None else options.maxfun,
+        )
         self._reporter = Reporter(self)
 
     @property
@@ -56,7 +59,7 @@ class Descent:
             return 2.0 * float(mf.conv_tol_grad) / self.energy.layout.kpoints
         return 0.1 * math.sqrt(mf.conv_tol) / self.energy.layout.kpoints
 
-    def go(self, point: Point, name: str) -> None:
+    def go(self, point: OrbitalPoint, name: str) -> None:
         """Descend from a point, to the tolerance."""
         options, energy = self.options, self.energy
         limit = {"maxiter": self.mf.max_cycle} if "max_cycle" in self.mf.__dict__ else {}
@@ -77,12 +80,12 @@ class Descent:
         self._record(name)
 
     def _record(self, name: str) -> None:
-        r, spent = self.result, self.builds - self._spent
+        r, spent = self.result, self.builds - self._builds_before
         self.path.append((name, float(r.fun), float(r.gradient_norm), spent, 0, "not analysed"))
-        self._spent = self.builds
+        self._builds_before = self.builds
         self._reporter.stage(name)
 
-    def only_energy(self, point: Point) -> None:
+    def only_energy(self, point: OrbitalPoint) -> None:
         """``max_cycle = 0``: PySCF's word for the energy of the guess, without any step."""
         E, G, _ = self.energy(point)
         norms = [m.norm(y, m.project(y, g)) for m, y, g in zip(self.energy.manifold, point, G)]
@@ -115,7 +118,7 @@ class Descent:
         E, energy, mf = float(self.result.fun), self.energy, self.mf
         here = energy.point_of(mf.mo_coeff, mf.mo_occ)
         there = energy.point_of(self.verdict.orbitals, mf.mo_occ)
-        if self.saddles > 1 and self._gain < FLAT:
+        if self.saddles > 1 and self._gain < FLAT_SADDLE:
             self._sharper *= 0.1
         t = FIRST_STEP
         while t > SMALLEST_STEP:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from .run import Options, run
+from .run import Options, run_mean_field
 
 
 class Direct:
@@ -30,7 +30,7 @@ class Direct:
             dm0 = mf.from_chk(dm0)
         if mo_coeff is not None and mo_occ is not None and dm0 is None:
             mf.mo_coeff, mf.mo_energy, mf.mo_occ = mo_coeff, None, mo_occ
-        return float(run(mf, self.direct_options, dm0).e_tot)
+        return float(run_mean_field(mf, self.direct_options, dm0).e_tot)
 
     scf = kernel
 

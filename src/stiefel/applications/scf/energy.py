@@ -15,9 +15,9 @@ from stiefel import Euclidean, Grassmann, Stiefel
 from stiefel.types import Array
 
 from .builder import Build, FockBuilder
-from .layout import Block, Layout
+from .layout import Block, OrbitalLayout
 
-Point = tuple[Array, ...]  # one matrix for each block
+OrbitalPoint = tuple[Array, ...]  # one matrix for each block
 
 GAP_SHIFT = 0.1  # Ha, added to every ε_a − ε_i
 LEAST_GAP = 0.2  # Ha; inverted levels would otherwise turn a direction round, or blow it up
@@ -37,7 +37,7 @@ class Orbitals(NamedTuple):
 class Aux(Protocol):
     """What one evaluation leaves behind."""
 
-    Y: Point
+    Y: OrbitalPoint
     build: Build
 
 
@@ -45,16 +45,16 @@ class Ansatz(Protocol):
     """An energy of a PySCF object as a function on a manifold, as `stiefel.minimize` wants it."""
 
     builder: FockBuilder
-    layout: Layout
+    layout: OrbitalLayout
     kind: str
 
     @property
     def manifold(self) -> tuple[Grassmann | Stiefel | Euclidean, ...]: ...
-    def __call__(self, Y: Point) -> tuple[float, Point, Any]: ...
-    def precond(self, Y: Point, G: Point, aux: Any) -> Point: ...
-    def at(self, Y: Point) -> Any: ...
+    def __call__(self, Y: OrbitalPoint) -> tuple[float, OrbitalPoint, Any]: ...
+    def precond(self, Y: OrbitalPoint, G: OrbitalPoint, aux: Any) -> OrbitalPoint: ...
+    def at(self, Y: OrbitalPoint) -> Any: ...
     def orbitals(self, aux: Any) -> Orbitals: ...
-    def point_of(self, mo_coeff: Any, mo_occ: Any) -> Point: ...
+    def point_of(self, mo_coeff: Any, mo_occ: Any) -> OrbitalPoint: ...
 
 
 class Levels(NamedTuple):
@@ -70,8 +70,8 @@ class Levels(NamedTuple):
 class Fock:
     """The Fock matrices at the orbitals Y: what the preconditioner and PySCF want to know."""
 
-    Y: Point
-    F: Point  # in the orthonormal bases of the blocks
+    Y: OrbitalPoint
+    F: OrbitalPoint  # in the orthonormal bases of the blocks
     build: Build
 
     @cached_property
@@ -84,13 +84,13 @@ class Recent:
     """The last few evaluations, found again by their point."""
 
     def __init__(self) -> None:
-        self._held: deque[Any] = deque(maxlen=KEPT)
+        self._recent: deque[Any] = deque(maxlen=KEPT)
 
     def keep(self, value: float, aux: Any) -> None:
-        self._held.append((value, aux))
+        self._recent.append((value, aux))
 
-    def find(self, Y: Point) -> tuple[float, Any] | None:
-        for value, aux in self._held:
+    def find(self, Y: OrbitalPoint) -> tuple[float, Any] | None:
+        for value, aux in self._recent:
             if all(held is y or np.array_equal(held, y) for held, y in zip(aux.Y, Y, strict=True)):
                 return value, aux
         return None
@@ -107,7 +107,7 @@ class Energy:
 
     kind = "orbitals"
 
-    def __init__(self, builder: FockBuilder, layout: Layout) -> None:
+    def __init__(self, builder: FockBuilder, layout: OrbitalLayout) -> None:
         self.builder, self.layout = builder, layout
         self._factor = 2.0 * layout.occupation / layout.kpoints
         self._recent = Recent()
@@ -122,19 +122,19 @@ class Energy:
         """{Y : YᴴY = I}, of which E sees the span, for every block."""
         return tuple(Grassmann() for _ in self.blocks)
 
-    def coefficients(self, Y: Point) -> Point:
+    def coefficients(self, Y: OrbitalPoint) -> OrbitalPoint:
         """C = X Y for every block."""
         return tuple(b.X @ y for b, y in zip(self.blocks, Y, strict=True))
 
-    def density(self, Y: Point) -> Any:
+    def density(self, Y: OrbitalPoint) -> Any:
         """The density matrices in PySCF's form."""
         return self.layout.density(self.builder.mf, self.coefficients(Y))
 
-    def __call__(self, Y: Point) -> tuple[float, Point, Fock]:
+    def __call__(self, Y: OrbitalPoint) -> tuple[float, OrbitalPoint, Fock]:
         E, fock = self._recent.find(Y) or self.hold(Y, self.builder(self.density(Y)))
         return E, tuple(self._factor * (f @ y) for f, y in zip(fock.F, Y)), fock
 
-    def hold(self, Y: Point, build: Build) -> tuple[float, Fock]:
+    def hold(self, Y: OrbitalPoint, build: Build) -> tuple[float, Fock]:
         """Keep what a build at Y gave."""
         F = tuple(b.within(b.of(build.matrices)) for b in self.blocks)
         F = tuple(f.astype(y.dtype, copy=False) for f, y in zip(F, Y, strict=True))
@@ -142,11 +142,11 @@ class Energy:
         self._recent.keep(build.energy, fock)
         return build.energy, fock
 
-    def at(self, Y: Point) -> Fock:
+    def at(self, Y: OrbitalPoint) -> Fock:
         """The Fock matrices at Y: those held, if Y was evaluated lately, or one build."""
         return self(Y)[2]
 
-    def precond(self, Y: Point, G: Point, aux: Fock) -> Point:
+    def precond(self, Y: OrbitalPoint, G: OrbitalPoint, aux: Fock) -> OrbitalPoint:
         """Divide the parts G_ai between virtual and occupied levels by 4·(ε_a − ε_i).
 
         That is the Hessian but for integrals between the orbitals a and i.
@@ -159,7 +159,7 @@ class Energy:
         parts = at.virtual.conj().T @ (G @ at.rotation)
         return at.virtual @ (parts / (self._factor * positive(gap))) @ at.rotation.conj().T
 
-    def point_of(self, mo_coeff: Any, mo_occ: Any) -> Point:
+    def point_of(self, mo_coeff: Any, mo_occ: Any) -> OrbitalPoint:
         """Y of the occupied orbitals among these, which lie in the spaces of the blocks."""
         return tuple(
             self._inverse(b) @ b.of(mo_coeff)[:, self._mine(b, mo_coeff, mo_occ)]
@@ -194,7 +194,7 @@ class Energy:
         return block, C, energies, np.where(occupied, self.layout.occupation, 0.0)
 
 
-def arranged(layout: Layout, parts: Sequence[tuple[Block, Array, Array, Array]]) -> Orbitals:
+def arranged(layout: OrbitalLayout, parts: Sequence[tuple[Block, Array, Array, Array]]) -> Orbitals:
     """(block, C, ε, occupations) of all blocks, merged and nested in PySCF's way."""
     merged = [_merged([p for p in parts if p[0].place == place]) for place in layout.places]
     C, energies, filling, labels = ([m[i] for m in merged] for i in range(4))
@@ -242,4 +242,4 @@ def complement(Y: Array) -> Array:
     return scipy.linalg.qr(Y)[0][:, k:] if k else np.eye(len(Y), dtype=Y.dtype)
 
 
-EnergyMaker = Callable[[FockBuilder, Layout], Ansatz]
+EnergyMaker = Callable[[FockBuilder, OrbitalLayout], Ansatz]

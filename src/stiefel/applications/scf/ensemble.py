@@ -28,10 +28,10 @@ from stiefel import Euclidean
 from stiefel.types import Array
 
 from .builder import Build, FockBuilder
-from .energy import Orbitals, Point, Recent, arranged
-from .layout import Block, Layout
+from .energy import OrbitalPoint, Orbitals, Recent, arranged
+from .layout import Block, OrbitalLayout
 
-LEAST_SLOPE = 0.01  # 1/Ha; pairs of levels with a smaller |K| hardly change the density
+LEAST_OCCUPATION_SLOPE = 0.01  # 1/Ha; pairs of levels with a smaller |K| hardly change the density
 STIFFNESS = 0.3  # Ha: a typical second derivative of E by occupations
 NARROW = 1e-7  # of σ: closer levels take the derivative for the difference quotient
 
@@ -62,20 +62,22 @@ class Smearing:
     def __post_init__(self) -> None:
         if not self.sigma > 0:
             raise ValueError(f"sigma is {self.sigma!r}; expected a width > 0, in Ha")
-        if self.kind not in KINDS:
-            raise ValueError(f"smearing {self.kind!r} is not known; expected one of {list(KINDS)}")
+        if self.kind not in SMEARINGS:
+            raise ValueError(
+                f"smearing {self.kind!r} is not known; expected one of {list(SMEARINGS)}"
+            )
 
     def occupations(self, x: Array) -> Array:
         """θ(x), from 0 far below to 1 far above."""
-        return KINDS[self.kind][0](x)
+        return SMEARINGS[self.kind][0](x)
 
     def slope(self, x: Array) -> Array:
         """θ'(x), the broadened δ function."""
-        return KINDS[self.kind][1](x)
+        return SMEARINGS[self.kind][1](x)
 
     def entropy(self, x: Array) -> Array:
         """−a(x) = −∫ t θ'(t) dt: what every level adds to S."""
-        return KINDS[self.kind][2](x)
+        return SMEARINGS[self.kind][2](x)
 
 
 def _fermi_slope(x: Array) -> Array:
@@ -107,7 +109,7 @@ def _cold_entropy(x: Array) -> Array:
     return -y * e / np.sqrt(2 * np.pi)
 
 
-KINDS = {
+SMEARINGS = {
     "fermi": (scipy.special.expit, _fermi_slope, _fermi_entropy),
     "gaussian": (
         lambda x: 0.5 * scipy.special.erfc(-x),
@@ -126,8 +128,8 @@ def smearing_of(mf: Any) -> Smearing | None:
     if getattr(mf, "mu0", None) is not None:
         raise ValueError(f"mu0 is {mf.mu0!r}; a fixed Fermi level is not supported: leave it out")
     kind = mf.smearing_method.lower()
-    if kind not in KINDS:
-        raise ValueError(f"smearing {kind!r} is not known; expected one of {list(KINDS)}")
+    if kind not in SMEARINGS:
+        raise ValueError(f"smearing {kind!r} is not known; expected one of {list(SMEARINGS)}")
     return Smearing(float(sigma), kind, bool(mf.fix_spin))
 
 
@@ -135,14 +137,14 @@ def smearing_of(mf: Any) -> Smearing | None:
 class Ensemble:
     """What one evaluation knows: levels, occupations, and the Fock matrices."""
 
-    Y: Point  # H̃ of every block
-    energies: Point  # ε
-    vectors: Point  # U
-    arguments: Point  # x = (μ − ε)/σ
-    filling: Point  # θ
-    slopes: Point  # −K
-    residual: Point  # R − R̄, in the eigenvectors
-    F: Point
+    Y: OrbitalPoint  # H̃ of every block
+    energies: OrbitalPoint  # ε
+    vectors: OrbitalPoint  # U
+    arguments: OrbitalPoint  # x = (μ − ε)/σ
+    filling: OrbitalPoint  # θ
+    slopes: OrbitalPoint  # −K
+    residual: OrbitalPoint  # R − R̄, in the eigenvectors
+    F: OrbitalPoint
     build: Build
     entropy: float
     mu: tuple[float, ...]
@@ -153,7 +155,7 @@ class FreeEnergy:
 
     kind = "occupations"
 
-    def __init__(self, builder: FockBuilder, layout: Layout, smearing: Smearing) -> None:
+    def __init__(self, builder: FockBuilder, layout: OrbitalLayout, smearing: Smearing) -> None:
         self.builder, self.layout, self.smearing = builder, layout, smearing
         self._factor = layout.occupation / layout.kpoints
         self._recent = Recent()
@@ -178,7 +180,7 @@ class FreeEnergy:
         total = mf.mol.nelectron if layout.samples is None else mf.mol.tot_electrons(layout.kpoints)
         return [(everything, float(total) / layout.occupation)]
 
-    def __call__(self, Y: Point) -> tuple[float, Point, Ensemble]:
+    def __call__(self, Y: OrbitalPoint) -> tuple[float, OrbitalPoint, Ensemble]:
         A, state = self._recent.find(Y) or self.hold(Y)
         G = tuple(
             -self._factor * _back(U, K * R)
@@ -186,7 +188,7 @@ class FreeEnergy:
         )
         return A, G, state
 
-    def hold(self, Y: Point, build: Build | None = None) -> tuple[float, Ensemble]:
+    def hold(self, Y: OrbitalPoint, build: Build | None = None) -> tuple[float, Ensemble]:
         """Evaluate, or keep what a build at this density gave."""
         energies, vectors = zip(*map(np.linalg.eigh, Y), strict=True)
         mu = [self._fermi_level(energies, *group) for group in self._groups]
@@ -198,11 +200,11 @@ class FreeEnergy:
 
     def _state(
         self,
-        Y: Point,
-        energies: Point,
-        vectors: Point,
-        x: Point,
-        filling: Point,
+        Y: OrbitalPoint,
+        energies: OrbitalPoint,
+        vectors: OrbitalPoint,
+        x: OrbitalPoint,
+        filling: OrbitalPoint,
         build: Build,
         mu: tuple[float, ...],
     ) -> tuple[float, Ensemble]:
@@ -231,7 +233,7 @@ class FreeEnergy:
         quotient = (filling[:, None] - filling) / np.where(near, 1.0, dx)
         return np.where(near, middle, quotient) / self.smearing.sigma
 
-    def _fermi_level(self, energies: Point, part: list[int], electrons: float) -> float:
+    def _fermi_level(self, energies: OrbitalPoint, part: list[int], electrons: float) -> float:
         levels = np.concatenate([energies[i] for i in part])
         width = self.smearing.sigma
 
@@ -243,17 +245,17 @@ class FreeEnergy:
         low, high = levels.min() - 40 * width, levels.max() + 40 * width
         return float(scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
 
-    def _density(self, vectors: Point, filling: Point) -> Any:
+    def _density(self, vectors: OrbitalPoint, filling: OrbitalPoint) -> Any:
         coefficients = [b.X @ U for b, U in zip(self.blocks, vectors, strict=True)]
         occupations = [self.layout.occupation * f for f in filling]
         return self.builder.mf.make_rdm1(
             self.layout.nest(coefficients), self.layout.nest(occupations)
         )
 
-    def at(self, Y: Point) -> Ensemble:
+    def at(self, Y: OrbitalPoint) -> Ensemble:
         return self(Y)[2]
 
-    def precond(self, Y: Point, G: Point, aux: Ensemble) -> Point:
+    def precond(self, Y: OrbitalPoint, G: OrbitalPoint, aux: Ensemble) -> OrbitalPoint:
         """G divided by |K|(1 + c|K|) in the eigenvectors of H̃.
 
         Second derivatives by the density are 1/|K|, from the occupations, and about c, from E.
@@ -265,14 +267,14 @@ class FreeEnergy:
         )
 
     def _floored(self, K: Array) -> Array:
-        size = np.maximum(np.abs(K), LEAST_SLOPE)
+        size = np.maximum(np.abs(K), LEAST_OCCUPATION_SLOPE)
         return self._factor * size * (1.0 + STIFFNESS * size)
 
-    def fixed_point(self, aux: Ensemble) -> Point:
+    def fixed_point(self, aux: Ensemble) -> OrbitalPoint:
         """H̃ = F: where the gradient vanishes, the same state."""
         return tuple(0.5 * (f + f.conj().T) for f in aux.F)
 
-    def point_of(self, mo_coeff: Any, mo_occ: Any) -> Point:
+    def point_of(self, mo_coeff: Any, mo_occ: Any) -> OrbitalPoint:
         raise NotImplementedError("occupations follow from a pseudo-Hamiltonian")
 
     def orbitals(self, aux: Ensemble) -> Orbitals:

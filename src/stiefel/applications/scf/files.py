@@ -16,7 +16,7 @@ from pathlib import Path
 Atom = tuple[str, tuple[float, float, float]]
 
 MAX_ATOMS = 10_000
-MAX_BYTES = 4_000_000
+MAX_MOLECULE_BYTES = 4_000_000
 FARTHEST = 1e6  # Å
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 SYMBOL = re.compile(r"[A-Za-z]{1,2}\d{0,4}", re.ASCII)
@@ -29,8 +29,8 @@ def read_xyz(path: str | os.PathLike[str]) -> list[Atom]:
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"{file} is not a file; expected an .xyz file")
-    if file.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{file} has more than {MAX_BYTES} bytes; expected a molecule")
+    if file.stat().st_size > MAX_MOLECULE_BYTES:
+        raise ValueError(f"{file} has more than {MAX_MOLECULE_BYTES} bytes; expected a molecule")
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:

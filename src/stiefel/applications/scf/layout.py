@@ -11,11 +11,11 @@ import numpy as np
 
 from stiefel.types import Array
 
-Place = tuple[int | None, int | None]  # spin, k-point
+SpinAndSample = tuple[int | None, int | None]  # spin, k-point
 
 UNRESTRICTED = {"UHF", "KUHF"}
 GENERALISED = {"GHF", "KGHF"}
-UNSUPPORTED = {
+UNSUPPORTED_OBJECTS = {
     "KROHF": "an unrestricted object (KUHF, KUKS) has the same minimum or a lower one",
     "DHF": "four-component energies have no minimum; a two-component object (x2c) has",
     "KsymAdaptedKSCF": "use k-points without symmetry: cell.make_kpts(mesh)",
@@ -37,7 +37,7 @@ class Block:
     X: Array
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SpinAndSample:
         return self.spin, self.kpoint
 
     def of(self, arrays: Any) -> Array:
@@ -49,7 +49,7 @@ class Block:
         return self.X.conj().T @ (F @ self.X)
 
 
-def at_place(arrays: Any, place: Place) -> Array:
+def at_place(arrays: Any, place: SpinAndSample) -> Array:
     """The part of arrays nested in PySCF's way that belongs to one spin and k-point."""
     spin, kpoint = place
     part = arrays if spin is None else arrays[spin]
@@ -57,7 +57,7 @@ def at_place(arrays: Any, place: Place) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class OrbitalLayout:
     """The blocks of a mean-field object in PySCF's order: spins outside, k-points inside."""
 
     spins: int | None  # 2, or None where both share their orbitals
@@ -80,7 +80,7 @@ class Layout:
         return any(b.label is not None for b in self.blocks)
 
     @property
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[SpinAndSample]:
         for spin in range(self.spins) if self.spins else (None,):
             for kpoint in range(self.samples) if self.samples else (None,):
                 yield spin, kpoint
@@ -111,11 +111,11 @@ class Layout:
             filling.append(np.where(np.arange(width) < k, self.occupation, 0.0))
         return mf.make_rdm1(self.nest(parts), self.nest(filling))
 
-    def _gather(self, C: Sequence[Array], place: Place) -> list[Array]:
+    def _gather(self, C: Sequence[Array], place: SpinAndSample) -> list[Array]:
         found = [c for b, c in zip(self.active, C, strict=True) if b.place == place]
         return found or [np.zeros((C[0].shape[0], 0), C[0].dtype)]
 
-    def filled_as(self, mo_coeff: Any, mo_occ: Any, labels: Any = None) -> Layout:
+    def filled_as(self, mo_coeff: Any, mo_occ: Any, labels: Any = None) -> OrbitalLayout:
         """This layout with the blocks of orbitals that are occupied as ``mo_occ`` says."""
         blocks: list[Block] = []
         for place in self.places:
@@ -155,13 +155,15 @@ def kinds(mf: Any) -> set[str]:
     return names
 
 
-def layout_of(mf: Any) -> Layout:
+def layout_of(mf: Any) -> OrbitalLayout:
     """The layout of a mean-field object, without its blocks; ``TypeError`` where there is none."""
     names = kinds(mf)
-    for name in UNSUPPORTED.keys() & names:
-        raise TypeError(f"{type(mf).__name__} is not supported ({name}): {UNSUPPORTED[name]}")
+    for name in UNSUPPORTED_OBJECTS.keys() & names:
+        raise TypeError(
+            f"{type(mf).__name__} is not supported ({name}): {UNSUPPORTED_OBJECTS[name]}"
+        )
     if {"two components", "RHF"} <= names:
         raise TypeError(f"{type(mf).__name__} with two components is not supported: use x2c.UHF")
     samples = len(mf.kpts) if "KSCF" in names else None
     spins = 2 if names & UNRESTRICTED else None
-    return Layout(spins, samples, 1.0 if spins or names & GENERALISED else 2.0)
+    return OrbitalLayout(spins, samples, 1.0 if spins or names & GENERALISED else 2.0)

@@ -12,8 +12,8 @@ from stiefel import Stiefel
 from stiefel.types import Array
 
 from .builder import Build, FockBuilder
-from .energy import Orbitals, Point, Recent, complement, positive
-from .layout import Block, Layout
+from .energy import OrbitalPoint, Orbitals, Recent, complement, positive
+from .layout import Block, OrbitalLayout
 
 
 class Shells(NamedTuple):
@@ -29,7 +29,7 @@ class Shells(NamedTuple):
 class OpenFock:
     """F_α and F_β at the orbitals Y."""
 
-    Y: Point
+    Y: OrbitalPoint
     alpha: Array
     beta: Array
     closed: int
@@ -59,7 +59,7 @@ class OpenShellEnergy:
 
     kind = "open shells"
 
-    def __init__(self, builder: FockBuilder, layout: Layout, closed: int) -> None:
+    def __init__(self, builder: FockBuilder, layout: OrbitalLayout, closed: int) -> None:
         self.builder, self.layout, self.closed = builder, layout, closed
         self._recent = Recent()
 
@@ -71,17 +71,17 @@ class OpenShellEnergy:
     def manifold(self) -> tuple[Stiefel, ...]:
         return (Stiefel(),)
 
-    def density(self, Y: Point) -> Any:
+    def density(self, Y: OrbitalPoint) -> Any:
         filling = np.where(np.arange(Y[0].shape[1]) < self.closed, 2.0, 1.0)
         return self.builder.mf.make_rdm1(self.block.X @ Y[0], filling)
 
-    def __call__(self, Y: Point) -> tuple[float, Point, OpenFock]:
+    def __call__(self, Y: OrbitalPoint) -> tuple[float, OrbitalPoint, OpenFock]:
         E, fock = self._recent.find(Y) or self.hold(Y, self.builder(self.density(Y)))
         G = 2.0 * (fock.alpha @ Y[0])
         G[:, : self.closed] += 2.0 * (fock.beta @ Y[0][:, : self.closed])
         return E, (G,), fock
 
-    def hold(self, Y: Point, build: Build) -> tuple[float, OpenFock]:
+    def hold(self, Y: OrbitalPoint, build: Build) -> tuple[float, OpenFock]:
         F = build.matrices
         fock = OpenFock(
             tuple(Y), self.block.within(F.focka), self.block.within(F.fockb), self.closed, build
@@ -89,10 +89,10 @@ class OpenShellEnergy:
         self._recent.keep(build.energy, fock)
         return build.energy, fock
 
-    def at(self, Y: Point) -> OpenFock:
+    def at(self, Y: OrbitalPoint) -> OpenFock:
         return self(Y)[2]
 
-    def precond(self, Y: Point, G: Point, aux: OpenFock) -> Point:
+    def precond(self, Y: OrbitalPoint, G: OrbitalPoint, aux: OpenFock) -> OrbitalPoint:
         """Divide the parts between the three spaces by the gaps of the spins that change.
 
         A direction W = Z a + V b moves along 2 Z a + V b; a rotation between closed and open
@@ -119,7 +119,7 @@ class OpenShellEnergy:
         H[:, : len(at.beta[0])] += 2.0 * positive(beta)
         return H
 
-    def point_of(self, mo_coeff: Any, mo_occ: Any) -> Point:
+    def point_of(self, mo_coeff: Any, mo_occ: Any) -> OrbitalPoint:
         """[Y_c, Y_o] of orbitals in PySCF's arrangement."""
         filling = np.asarray(mo_occ)
         order = np.concatenate([np.flatnonzero(filling == n) for n in (2, 1)])

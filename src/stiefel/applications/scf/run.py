@@ -17,7 +17,6 @@ from .stability import Verdict
 from .start import Start, check_mixable, kicked, mixed, shaken, start
 
 DIIS_CYCLES = 8
-MAX_BUILDS = 1000
 KICK = 0.1  # of further starts
 FOLLOWED = 10  # saddles in a row
 
@@ -204,10 +203,10 @@ def minimize(
         callback=callback,
         progress=progress,
     )
-    return run(mf, options, dm0)
+    return run_mean_field(mf, options, dm0)
 
 
-def run(mf: Any, options: Options, dm0: Any = None) -> Any:
+def run_mean_field(mf: Any, options: Options, dm0: Any = None) -> Any:
     """What `minimize` does, with its options as one record."""
     mf.dump_flags()
     mf.build()

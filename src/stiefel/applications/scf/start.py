@@ -11,9 +11,9 @@ from stiefel.types import Array
 
 from .builder import Build, FockBuilder
 from .canonical import canonical, canonical_levels, probe
-from .energy import Ansatz, Energy, Orbitals, Point
+from .energy import Ansatz, Energy, OrbitalPoint, Orbitals
 from .ensemble import FreeEnergy, Smearing, smearing_of
-from .layout import Layout, at_place, layout_of
+from .layout import OrbitalLayout, at_place, layout_of
 from .open_shell import OpenShellEnergy
 
 NEARLY_CONVERGED = 1e-3  # Ha, of PySCF's gradient
@@ -24,8 +24,8 @@ class Start(NamedTuple):
     """An energy with the point to start from, as coordinates in its own orthonormal basis."""
 
     energy: Any  # an Ansatz
-    occupied: Point  # Y of every block
-    virtual: Point
+    occupied: OrbitalPoint  # Y of every block
+    virtual: OrbitalPoint
     cycles: int = 0  # of DIIS
 
 
@@ -155,7 +155,7 @@ class _set:
         self.mf.__dict__.update(self.before)
 
 
-def _ordered(layout: Layout, given: Orbitals, A: Array, labels: Any) -> Orbitals:
+def _ordered(layout: OrbitalLayout, given: Orbitals, A: Array, labels: Any) -> Orbitals:
     """Occupied before virtual orbitals, each by rising energy and `canonical` in their levels."""
     C, filling, names = [], [], []
     for place in layout.places:
@@ -184,7 +184,7 @@ def _energies(nested: Any, place: Any, filling: Array, kept: Array) -> Array:
     return at_place(nested, place)[kept]
 
 
-def _energy_of(builder: FockBuilder, layout: Layout, orbitals: Orbitals) -> Any:
+def _energy_of(builder: FockBuilder, layout: OrbitalLayout, orbitals: Orbitals) -> Any:
     C, filling = orbitals.coefficients, orbitals.filling
     if "ROHF" not in {c.__name__ for c in type(builder.mf).__mro__}:
         return Energy(builder, layout.filled_as(C, filling, orbitals.labels))
@@ -198,7 +198,7 @@ def _energy_of(builder: FockBuilder, layout: Layout, orbitals: Orbitals) -> Any:
     return OpenShellEnergy(builder, layout.filled_as(C, occupied), int(np.sum(whole == 2)))
 
 
-def _corners(energy: Ansatz) -> tuple[Point, Point]:
+def _corners(energy: Ansatz) -> tuple[OrbitalPoint, OrbitalPoint]:
     """Y of the occupied and of the virtual orbitals where X itself holds both, in this order."""
     occupied, virtual = [], []
     for block in energy.layout.active:
@@ -217,7 +217,7 @@ def _dtype(energy: Ansatz, X: Array) -> Any:
 
 def _ensemble(
     builder: FockBuilder,
-    layout: Layout,
+    layout: OrbitalLayout,
     given: Orbitals,
     smearing: Smearing,
     cycles: int,
@@ -238,11 +238,11 @@ def _ensemble(
     return Start(energy, H, (), cycles)
 
 
-def _nothing(layout: Layout, mo_coeff: Any) -> Any:
+def _nothing(layout: OrbitalLayout, mo_coeff: Any) -> Any:
     return layout.nest([np.zeros(at_place(mo_coeff, p).shape[1]) for p in layout.places])
 
 
-def kicked(C: Point, V: Point, fraction: float, seed: Any = None) -> Point:
+def kicked(C: OrbitalPoint, V: OrbitalPoint, fraction: float, seed: Any = None) -> OrbitalPoint:
     """C moved into random virtual orbitals by ``fraction`` of its norm.
 
     A start with the symmetry of the molecule keeps it, and may end on a saddle; a kick does not.
@@ -251,14 +251,14 @@ def kicked(C: Point, V: Point, fraction: float, seed: Any = None) -> Point:
     return tuple(_rotated(c, v, _random(c, v, fraction, rng)) for c, v in zip(C, V, strict=True))
 
 
-def shaken(H: Point, size: float, seed: Any = None) -> Point:
+def shaken(H: OrbitalPoint, size: float, seed: Any = None) -> OrbitalPoint:
     """H with a random Hermitian matrix added whose elements have this size, in Ha."""
     rng = np.random.default_rng(seed)
     noise = [rng.standard_normal(h.shape).astype(h.dtype) for h in H]
     return tuple(h + 0.5 * size * (n + n.conj().T) for h, n in zip(H, noise, strict=True))
 
 
-def mixed(C: Point, V: Point, angle: float) -> Point:
+def mixed(C: OrbitalPoint, V: OrbitalPoint, angle: float) -> OrbitalPoint:
     """The highest occupied orbital of the first spin turned by ``angle`` into the lowest virtual.
 
     The usual way to tell the two spins of a singlet apart.  C and V as `start` gives them: where
