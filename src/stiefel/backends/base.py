@@ -45,6 +45,7 @@ class Kernels:
 
     pure_numpy = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
     fuses = False  # there are faster versions of the formulas for single matrices
+    local = True  # all rows are here, and there is no constraint's matrix
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -109,7 +110,7 @@ class Kernels:
         """
         result = copy.copy(self)
         result.weights, result._weigh, result._sharpen = weights, weigh, sharpen
-        result.pure_numpy = False
+        result.pure_numpy = result.local = False
         return result
 
     def weigh(self, A: Array) -> Array:
@@ -223,6 +224,15 @@ class Kernels:
     def solve(self, A: Array, B: Array) -> Array:
         """A⁻¹B for a small (stack of) A."""
         return self.xp.linalg.solve(A, B)
+
+    def divide(self, B: Array, A: Array) -> Array:
+        """BA⁻¹ for a small (stack of) A."""
+        flip = self.xp.matrix_transpose
+        return flip(self.solve(flip(A), flip(B)))
+
+    def contiguous(self, A: Array) -> Array:
+        """A, written out where it is a part of something larger."""
+        return A
 
     def assemble(self, rows: Sequence[Sequence[Array]]) -> Array:
         """A matrix from its blocks."""

@@ -146,6 +146,15 @@ class NumpyKernels(Kernels):
             return _solve_stack(A, B)
         return _checked(*gesv(A, B))
 
+    def divide(self, B: Array, A: Array) -> Array:
+        if A.ndim != 2 or A.dtype not in _GESV:
+            return super().divide(B, A)
+        # Row-major matrices are LAPACK's transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
+        return solve_in_place(np.array(A, order="C").T, np.array(B, order="C").T).T
+
+    def contiguous(self, A: Array) -> Array:
+        return np.ascontiguousarray(A)
+
     # -- one column: Python numbers --------------------------------------------------------
 
     def column_gram(self, x: Array, y: Array) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from stiefel.types import Aim, Gradient, Point, Status, Tangent
 
@@ -90,6 +90,8 @@ class LBFGS:
     True
     """
 
+    framed: ClassVar[bool] = True  # it asks for nothing that frames do not have
+
     memory: int = 10
     metric: LearnedMetric | None = None
     rows: RowModel | None = None
@@ -115,8 +117,8 @@ class LBFGS:
     def init(self, problem: Problem, x: Point) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
-        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE_POINT
-        pairs = NOTHING if large else no_pairs(geometry, x, self.memory)
+        large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
+        pairs = NOTHING if large else no_pairs(geometry, at.G, self.memory)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None
@@ -146,7 +148,7 @@ class LBFGS:
             new = self._aimed(problem, x, at, NOTHING, learned, gamma, rows)
             return new._replace(watch=taken.watch)
         if s.rows.on:
-            pairs = no_pairs(geometry, x, self.memory)
+            pairs = no_pairs(geometry, at.G, self.memory)
             learned = tuple(n._replace(metric=n.metric._replace(D=s.rows.D)) for n in learned)
         elif self.metric is not None and problem.precond is None:
             learned = self.metric.observe(geometry, x, pair, learned)
@@ -182,7 +184,7 @@ class LBFGS:
                 aim = Aim(T, slope, curve, metric)
                 state = State(x, bare, aim, pairs, learned, gamma, rows=rows)
                 return state._replace(expected_decrease=-0.5 * slope)
-            rows, pairs, forgot = self.rows.given_up, no_pairs(geometry, x, self.memory), True
+            rows, pairs, forgot = self.rows.given_up, no_pairs(geometry, at.G, self.memory), True
         T = self._direction(problem, x, at, pairs, learned, gamma)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if pairs.in_use and not slope < -LEAST_COSINE * at.norm * curve.length:
@@ -223,6 +225,6 @@ class LBFGS:
         at = problem.gradient(s.x)
         pairs, rows = s.pairs.forgotten(), s.rows
         if rows.on and self.rows is not None:
-            pairs, rows = no_pairs(problem.geometry, s.x, self.memory), self.rows.given_up
+            pairs, rows = no_pairs(problem.geometry, at.G, self.memory), self.rows.given_up
         new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma, rows)
         return new._replace(restarted=True, watch=s.watch)
