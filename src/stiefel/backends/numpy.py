@@ -149,8 +149,14 @@ class NumpyKernels(Kernels):
     def divide(self, B: Array, A: Array) -> Array:
         if A.ndim != 2 or A.dtype not in _GESV:
             return super().divide(B, A)
-        # Row-major matrices are LAPACK's transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
-        return solve_in_place(np.array(A, order="C").T, np.array(B, order="C").T).T
+        return self.divided_in_place(np.array(B, order="C"), np.array(A, order="C"))
+
+    def divided_in_place(self, B: Array, A: Array) -> Array:
+        """BA⁻¹ of row-major matrices that nobody needs any more.
+
+        To LAPACK they are their transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
+        """
+        return solve_in_place(A.T, B.T).T
 
     def contiguous(self, A: Array) -> Array:
         return np.ascontiguousarray(A)

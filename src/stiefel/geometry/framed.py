@@ -16,15 +16,18 @@ so that a step costs k×k algebra and products of Q: for n = k one solve, 8n³/3
 QᴴE.  The Hermitian part of S is at least I: the solve is well conditioned for every t.
 
 Products of nearly unitary matrices drift from being unitary, by a few roundings a step.  The Gram
-matrix of Q is measured when a ray is made, and one Newton–Schulz step brings Q back if it must.
+matrix E + I of X is measured when a ray is made, and a Newton–Schulz step brings X back every few
+steps.  X⊥, which nobody sees, may drift ten times as far: Qᴴ(Qz) − z for one vector z tells.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Metric
@@ -34,7 +37,8 @@ from .ray import Lowered, Secant
 from .sphere import Sphere
 from .stiefel import Stiefel
 
-DRIFT = 3.0  # eps √n: a frame that is further from unitary is brought back
+DRIFT = 6.0  # eps √k: an X that is further from orthonormal is brought back …
+FRAME_DRIFT = 50.0  # … and here, in eps √n, all of Q
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,10 @@ class Framed:
     def ambient(self, Q: Array, C: Array) -> Array:
         """QC: a cotangent or tangent as an array of the shape of X."""
         return Q @ C
+
+    def coordinates(self, Q: Array, W: Array) -> Array:
+        """QᴴW of a cotangent or tangent that is an array of the shape of X."""
+        return self.kernels.gram(Q, W)
 
     # -- cotangents and tangents -----------------------------------------------------------
 
@@ -137,10 +145,10 @@ class Framed:
     # -- moving ----------------------------------------------------------------------------
 
     def ray(self, Q: Array, W: Array) -> FramedRay:
-        return FramedRay(self.kernels, Q, self.raise_index(Q, W))
+        return self.ray_along(Q, self.raise_index(Q, W))
 
     def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> FramedRay:
-        return FramedRay(self.kernels, Q, T)
+        return FramedRay(self.kernels, Q, _skewed(self.kernels, T))
 
     def lift(self, Q: Array, Y: Array) -> Array:
         """V with ray(Q, V)(1) = Y: 2QᴴY(I + XᴴY)⁻¹ with the upper block made skew."""
@@ -152,7 +160,8 @@ class Framed:
     # -- what a point must be --------------------------------------------------------------
 
     def defect(self, Q: Array) -> float:
-        return self.manifold.defect(Q)
+        """That of the user's point."""
+        return self.manifold.defect(self.seen(Q))
 
     def allowed_defect(self, Q: Array) -> float:
         return 10.0 * self.eps(Q) * math.sqrt(self.columns)
@@ -188,14 +197,19 @@ class FramedRay:
 
     def __init__(self, kernels: Kernels, Q: Array, T: Array) -> None:
         self._kernels, self._Q, self._T = kernels, Q, T
-        square, largest = _drift(kernels, Q)
+        E, square, largest = _drift(kernels, Q, T)
+        eps = float(kernels.xp.finfo(Q.dtype).eps)
         self.defect = math.sqrt(float(square))
-        allowed = DRIFT * float(kernels.xp.finfo(Q.dtype).eps)
-        if float(largest) > allowed * allowed * Q.shape[-1]:
-            self._Q = _restored(kernels, Q)
+        if float(largest) > (DRIFT * eps) ** 2 * T.shape[-1]:
+            self._Q = _straightened(kernels, Q, E)
+        if T.shape[-1] < T.shape[-2]:
+            probe = kernels.asarray(_probe(T.shape[-2]), Q)
+            if float(_frame_drift(kernels, Q, probe)) > (FRAME_DRIFT * eps) ** 2 * T.shape[-2]:
+                self._Q = _restored(kernels, Q)
 
     def __call__(self, t: float) -> Array:
-        return _point(self._kernels, self._Q, self._T, t)
+        single = self._kernels.pure_numpy and self._Q.ndim == 2
+        return (_point_in_place if single else _point)(self._kernels, self._Q, self._T, t)
 
     @cached_property
     def bounded_length(self) -> float:
@@ -313,15 +327,42 @@ def _split(k: Kernels, s: Array, y: Array) -> tuple[Array, ...]:
 
 @kernel
 def _longest(k: Kernels, T: Array) -> Array:
+    if T.ndim == 2:
+        return k.dot(T, T)
     return k.largest(k.xp.sum(k.real(k.conj(T) * T), axis=(-2, -1)))
 
 
 @kernel
-def _drift(k: Kernels, Q: Array) -> tuple[Array, Array]:
-    """‖QᴴQ − I‖²_F, of the whole stack, and of the matrix that is furthest."""
-    E = k.gram(Q, Q) - k.eye(Q)
+def _drift(k: Kernels, Q: Array, T: Array) -> tuple[Array, Array, Array]:
+    """E = XᴴX − I, ‖E‖²_F of the whole stack, and of the matrix that is furthest."""
+    X = Q[..., : T.shape[-1]]
+    E = k.gram(X, X) - k.eye(X)
+    if E.ndim == 2:
+        square = k.dot(E, E)
+        return E, square, square
     squares = k.xp.sum(k.real(k.conj(E) * E), axis=(-2, -1))
-    return k.xp.sum(squares), k.largest(squares)
+    return E, k.xp.sum(squares), k.largest(squares)
+
+
+@kernel
+def _frame_drift(k: Kernels, Q: Array, z: Array) -> Array:
+    """‖(QᴴQ − I)z‖², the largest of a stack; for a random z about ‖QᴴQ − I‖²_F."""
+    r = k.adjoint(Q) @ (Q @ z) - z
+    return k.largest(k.xp.sum(k.real(k.conj(r) * r), axis=(-2, -1)))
+
+
+@cache
+def _probe(size: int) -> Any:
+    return np.random.default_rng(size).standard_normal((size, 1))
+
+
+@kernel
+def _straightened(k: Kernels, Q: Array, E: Array) -> Array:
+    """Q with one Newton–Schulz step on X: X − XE/2."""
+    size = E.shape[-1]
+    X = Q[..., :size]
+    X = X - X @ (0.5 * E)
+    return X if size == Q.shape[-1] else k.xp.concat([X, Q[..., size:]], axis=-1)
 
 
 @kernel
@@ -341,6 +382,28 @@ def _point(k: Kernels, Q: Array, T: Array, t: Any) -> Array:
     X, rest = Q[..., :size], Q[..., size:]
     Z = k.divide(X + rest @ H, S + k.adjoint(H) @ H)
     return k.xp.concat([2.0 * Z - X, rest - (2.0 * Z) @ k.adjoint(H)], axis=-1)
+
+
+def _point_in_place(k: Kernels, Q: Array, T: Array, t: float) -> Array:
+    """`_point` of one NumPy matrix: at n = 1000 temporaries take as long as the solve."""
+    size = T.shape[1]
+    S = T[:size] * (-0.5 * t)
+    S.flat[:: size + 1] += 1.0
+    if size == len(T):
+        Z = k.divided_in_place(2.0 * Q, S)
+        Z -= Q
+        return Z
+    H, Q_new = T[size:] * (0.5 * t), np.empty_like(Q)
+    H_ = k.adjoint(H)
+    S += H_.dot(H)
+    X, rest = Q[:, :size], Q[:, size:]
+    Z = rest.dot(H)
+    Z += X
+    Z *= 2.0
+    Z = k.divided_in_place(Z, S)
+    np.subtract(Z, X, out=Q_new[:, :size])
+    np.subtract(rest, Z.dot(H_), out=Q_new[:, size:])
+    return Q_new
 
 
 @kernel
