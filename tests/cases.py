@@ -187,6 +187,14 @@ class InFrames(Stiefel):
         frames, Q = self._enter(X)
         return RayInFrames(frames, Q, frames.ray(Q, frames.coordinates(Q, W)))
 
+    def ray_along(self, X, T, metric):
+        frames, Q = self._enter(X)
+        return RayInFrames(frames, Q, frames.ray_along(Q, frames.coordinates(Q, T), metric))
+
+    def cotangent_of(self, X, T, metric):
+        frames, Q = self._enter(X)
+        return frames.ambient(Q, frames.cotangent_of(Q, frames.coordinates(Q, T), metric))
+
     def lift(self, X, Y):
         frames, Q = self._enter(X)
         return frames.ambient(Q, frames.lift(Q, frames.completed(Y)))
@@ -204,6 +212,7 @@ class RayInFrames:
     def __init__(self, frames, Q, ray):
         self.frames, self.Q, self.ray = frames, Q, ray
         self.squared_norm, self.defect = ray.squared_norm, ray.defect
+        self.bounded_length, self.length = ray.bounded_length, ray.length
 
     def __call__(self, t):
         return self.frames.seen(self.ray(t))
@@ -215,8 +224,16 @@ class RayInFrames:
         return self.frames.ambient(self.ray(t), self.ray.transported_velocity(t))
 
     def transport(self, t, V):
-        moved = self.ray.transport(t, self.frames.coordinates(self.Q, V))
-        return self.frames.ambient(self.ray(t), moved)
+        W = self.ray.transport(t, self.frames.coordinates(self.Q, V))
+        return self.frames.ambient(self.ray(t), W)
+
+    def secant_pair(self, t, old, new):
+        Y = self.ray(t)
+        old = old._replace(G=self.frames.coordinates(self.Q, old.G))
+        new = new._replace(G=self.frames.coordinates(Y, new.G))
+        pair = self.ray.secant_pair(t, old, new)
+        s, y = (self.frames.ambient(Y, V) for V in pair[:2])
+        return pair._replace(s=s, y=y)
 
 
 # ---------------------------------------------------------------------------------------------

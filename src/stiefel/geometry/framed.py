@@ -131,7 +131,7 @@ class Framed:
         return _turned(self.kernels, T, 0.5)
 
     def cotangent_of(self, Q: Array, T: Array, metric: Metric | None = None) -> Array:
-        return self.lower_index(Q, self.project_direction(Q, T))
+        return self.lower_index(Q, self._nearest_tangent(T, metric))
 
     def bounded_length(self, T: Array) -> float:
         return math.sqrt(float(_longest(self.kernels, T)))
@@ -148,11 +148,16 @@ class Framed:
         return self.ray_along(Q, self.raise_index(Q, W))
 
     def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> FramedRay:
-        return FramedRay(self.kernels, Q, _skewed(self.kernels, T))
+        return FramedRay(self.kernels, Q, self._nearest_tangent(T, metric))
+
+    def _nearest_tangent(self, T: Array, metric: Metric | None) -> Array:
+        if metric is not None and metric.horizontal:
+            return _turned(self.kernels, T, 0.0)
+        return _skewed(self.kernels, T)
 
     def lift(self, Q: Array, Y: Array) -> Array:
         """V with ray(Q, V)(1) = Y: 2QᴴY(I + XᴴY)⁻¹ with the upper block made skew."""
-        return _lifted(self.kernels, Q, self.seen(Y))
+        return _inverse_ray(self.kernels, Q, self.seen(Y))
 
     def extrapolate(self, Q: Array, Y: Array, tau: float) -> Array:
         return self.ray(Q, self.lift(Q, Y))(tau)
@@ -419,7 +424,7 @@ def _velocity(k: Kernels, T: Array, t: Any) -> Array:
 
 
 @kernel
-def _lifted(k: Kernels, Q: Array, Y: Array) -> Array:
+def _inverse_ray(k: Kernels, Q: Array, Y: Array) -> Array:
     C = k.gram(Q, Y)
     V = 2.0 * k.divide(C, k.eye(C) + _blocks(C)[0])
     return _stacked(k, k.skew(_blocks(V)[0]), V)
