@@ -27,7 +27,7 @@ from stiefel import (
     Unitary,
 )
 from stiefel.geometry import Product
-from stiefel.geometry.framed import framed
+from stiefel.geometry.frames import framed
 from stiefel.objectives import (
     Brockett,
     JointDiagonalization,

@@ -15,7 +15,7 @@ from stiefel.backends.threads import Threads, threads_for
 from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry.feasibility import feasible, is_feasible
-from stiefel.geometry.framed import framed, seen
+from stiefel.geometry.frames import framed, seen
 from stiefel.geometry.grassmann import check_invariant_gradient
 from stiefel.geometry.rotations import determinants
 from stiefel.nonsmooth import task as proximal

@@ -32,9 +32,7 @@ import numpy as np
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Metric
 
-from .grassmann import Grassmann
 from .ray import Lowered, Secant
-from .sphere import Sphere
 from .stiefel import Stiefel
 
 DRIFT = 6.0  # eps √k: an X that is further from orthonormal is brought back …
@@ -243,43 +241,6 @@ class FramedRay:
         if s.shape[-2] == s.shape[-1]:
             return Secant(s, y)
         return Secant(s, y, Split(*map(float, _split(self._kernels, s, y))))
-
-
-# -- which points ----------------------------------------------------------------------------
-
-
-def framed(geometry: Any, X: Any) -> tuple[Any, Any]:
-    """The geometry and the point of the solvers, with frames where the user's X is nearly square."""
-    if hasattr(geometry, "factors"):
-        pairs = [framed(factor, x) for factor, x in zip(geometry.factors, X, strict=True)]
-        factors, points = zip(*pairs, strict=True)
-        return type(geometry)(factors), points
-    if not _fits(geometry, X):
-        return geometry, X
-    made = Framed(geometry, X.shape[-2], X.shape[-1])
-    return made, made.completed(X)
-
-
-def _fits(manifold: Any, X: Array) -> bool:
-    """Without a constraint's matrix, rows elsewhere, or a quotient."""
-    if not isinstance(manifold, Stiefel) or isinstance(manifold, (Sphere, Grassmann)):
-        return False
-    k = manifold.kernels_at(X)
-    return k.local and 1 < X.shape[-1] and 2 * X.shape[-1] >= X.shape[-2]
-
-
-def seen(geometry: Any, X: Any) -> Any:
-    """The user's point."""
-    if hasattr(geometry, "factors"):
-        return tuple(map(seen, geometry.factors, X))
-    return geometry.seen(X) if isinstance(geometry, Framed) else X
-
-
-def ambient(geometry: Any, X: Any, G: Any) -> Any:
-    """A cotangent at X as arrays of the shape of the user's point."""
-    if hasattr(geometry, "factors"):
-        return tuple(map(ambient, geometry.factors, X, G))
-    return geometry.ambient(X, G) if isinstance(geometry, Framed) else G
 
 
 # -- formulas --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
 from stiefel.geometry.feasibility import feasible, is_feasible
-from stiefel.geometry.framed import ambient
+from stiefel.geometry.frames import ambient
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
 from stiefel.types import Array, Gradient, Point

@@ -81,6 +81,8 @@ class LearnedMetric:
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
             return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
+        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
+            return (learned[0]._replace(steps=steps + 1),)  # there is nothing to weigh it against
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
         seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
         return _balanced(seen) if len(seen) > 1 else seen

@@ -1,0 +1,54 @@
+"""Which points the solvers keep in another form than the user's, and how the user sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stiefel.types import Array
+
+from .framed import Framed
+from .grassmann import Grassmann
+from .sphere import Sphere
+from .stiefel import Stiefel
+from .turns import PLANES, FramedRotations
+
+
+
+def framed(geometry: Any, X: Any) -> tuple[Any, Any]:
+    """The geometry and the point of the solvers, with frames where the user's X is nearly square."""
+    if hasattr(geometry, "factors"):
+        pairs = [framed(factor, x) for factor, x in zip(geometry.factors, X, strict=True)]
+        factors, points = zip(*pairs, strict=True)
+        return type(geometry)(factors), points
+    if not _fits(geometry, X):
+        return geometry, X
+    kind = FramedRotations if _is_small(geometry, X) else Framed
+    made = kind(geometry, X.shape[-2], X.shape[-1])
+    return made, made.completed(X)
+
+
+def _is_small(manifold: Stiefel, X: Array) -> bool:
+    square = X.shape[-1] == X.shape[-2]
+    return square and X.shape[-1] in PLANES and not manifold.kernels_at(X).is_complex(X)
+
+
+def _fits(manifold: Any, X: Array) -> bool:
+    """Without a constraint's matrix, rows elsewhere, or a quotient."""
+    if not isinstance(manifold, Stiefel) or isinstance(manifold, (Sphere, Grassmann)):
+        return False
+    k = manifold.kernels_at(X)
+    return k.local and 1 < X.shape[-1] and 2 * X.shape[-1] >= X.shape[-2]
+
+
+def seen(geometry: Any, X: Any) -> Any:
+    """The user's point."""
+    if hasattr(geometry, "factors"):
+        return tuple(map(seen, geometry.factors, X))
+    return geometry.seen(X) if isinstance(geometry, Framed) else X
+
+
+def ambient(geometry: Any, X: Any, G: Any) -> Any:
+    """A cotangent at X as arrays of the shape of the user's point."""
+    if hasattr(geometry, "factors"):
+        return tuple(map(ambient, geometry.factors, X, G))
+    return geometry.ambient(X, G) if isinstance(geometry, Framed) else G
