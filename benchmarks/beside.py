@@ -200,7 +200,6 @@ def looped(case: Case) -> float:
 
 def peer(case: Case) -> float:
     import pymanopt
-    from pymanopt import manifolds
     from pymanopt.optimizers import ConjugateGradient
 
     manifold = eval(f"manifolds.{case.peer}")

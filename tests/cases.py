@@ -150,6 +150,17 @@ class _CurveThroughNumPy:
 # ---------------------------------------------------------------------------------------------
 
 
+def _of_vectors(name):
+    """A function of (point, cotangents or tangents …) that returns a number or another."""
+
+    def method(self, X, *vectors):
+        frames, Q = self._enter(X)
+        found = getattr(frames, name)(Q, *(frames.coordinates(Q, V) for V in vectors))
+        return frames.ambient(Q, found) if hasattr(found, "shape") and found.ndim else found
+
+    return method
+
+
 class InFrames(Stiefel):
     """`Framed` with points, cotangents and tangents as arrays of the user's shape."""
 
@@ -157,16 +168,6 @@ class InFrames(Stiefel):
         frames, Q = framed(Stiefel().bind(X), X)
         assert frames.manifold is not None
         return frames, Q
-
-    def _of_vectors(name):
-        """A function of (point, cotangents or tangents …) that returns a number or another."""
-
-        def method(self, X, *vectors):
-            frames, Q = self._enter(X)
-            found = getattr(frames, name)(Q, *(frames.coordinates(Q, V) for V in vectors))
-            return frames.ambient(Q, found) if hasattr(found, "shape") and found.ndim else found
-
-        return method
 
     project_direction = _of_vectors("project_direction")
     inner = _of_vectors("inner")

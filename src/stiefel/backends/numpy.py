@@ -149,14 +149,7 @@ class NumpyKernels(Kernels):
     def divide(self, B: Array, A: Array) -> Array:
         if A.ndim != 2 or A.dtype not in _GESV:
             return super().divide(B, A)
-        return self.divided_in_place(np.array(B, order="C"), np.array(A, order="C"))
-
-    def divided_in_place(self, B: Array, A: Array) -> Array:
-        """BA⁻¹ of row-major matrices that nobody needs any more.
-
-        To LAPACK they are their transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
-        """
-        return solve_in_place(A.T, B.T).T
+        return divided_in_place(np.array(B, order="C"), np.array(A, order="C"))
 
     def contiguous(self, A: Array) -> Array:
         return np.ascontiguousarray(A)
@@ -238,6 +231,14 @@ def solve_in_place(A: Array, B: Array) -> Array:
     if gesv is None:
         return _solve_stack(A, B)
     return _checked(*gesv(A, B, overwrite_a=True, overwrite_b=True))
+
+
+def divided_in_place(B: Array, A: Array) -> Array:
+    """BA⁻¹ of row-major matrices that nobody needs any more.
+
+    To LAPACK they are their transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
+    """
+    return solve_in_place(A.T, B.T).T
 
 
 def _solve_stack(A: Array, B: Array) -> Array:

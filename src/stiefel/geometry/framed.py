@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
+from stiefel.backends.numpy import divided_in_place
 from stiefel.types import Array, Metric
 
 from .ray import Lowered, Secant
@@ -356,7 +357,7 @@ def _point_in_place(k: Kernels, Q: Array, T: Array, t: float) -> Array:
     S = T[:size] * (-0.5 * t)
     S.flat[:: size + 1] += 1.0
     if size == len(T):
-        Z = k.divided_in_place(2.0 * Q, S)
+        Z = divided_in_place(2.0 * Q, S)
         Z -= Q
         return Z
     H, Q_new = T[size:] * (0.5 * t), np.empty_like(Q)
@@ -366,7 +367,7 @@ def _point_in_place(k: Kernels, Q: Array, T: Array, t: float) -> Array:
     Z = rest.dot(H)
     Z += X
     Z *= 2.0
-    Z = k.divided_in_place(Z, S)
+    Z = divided_in_place(Z, S)
     np.subtract(Z, X, out=Q_new[:, :size])
     np.subtract(rest, Z.dot(H_), out=Q_new[:, size:])
     return Q_new

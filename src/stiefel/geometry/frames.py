@@ -13,7 +13,6 @@ from .stiefel import Stiefel
 from .turns import PLANES, FramedRotations
 
 
-
 def framed(geometry: Any, X: Any) -> tuple[Any, Any]:
     """The geometry and the point of the solvers, with frames where the user's X is nearly square."""
     if hasattr(geometry, "factors"):
@@ -37,7 +36,7 @@ def _fits(manifold: Any, X: Array) -> bool:
     if not isinstance(manifold, Stiefel) or isinstance(manifold, (Sphere, Grassmann)):
         return False
     k = manifold.kernels_at(X)
-    return k.local and 1 < X.shape[-1] and 2 * X.shape[-1] >= X.shape[-2]
+    return k.local and X.shape[-1] > 1 and 2 * X.shape[-1] >= X.shape[-2]
 
 
 def seen(geometry: Any, X: Any) -> Any:
