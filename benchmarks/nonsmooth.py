@@ -173,9 +173,9 @@ def compare(problem, case, seeds):
                 "ManPG": plain,
                 "Ada": ada,
                 "Ada calls": calls,
-                "to Ada's F": reached if reached else np.nan,
+                "to Ada's F": reached or np.inf,
                 "to 1e-8": quasi.nfev,
-                "N to F": newton_reached if newton_reached else np.nan,
+                "N to F": newton_reached or np.inf,
                 "N evals": newton.nfev,
                 "N products": newton.nhev,
                 "no worse": quasi.fun <= F_ada + 1e-6,
@@ -207,9 +207,7 @@ def main(arguments):
             if name in ("no worse", "N no worse", "converged"):
                 print(f"  {name:>12}: {int(values.sum())} of {len(values)}")
             else:
-                print(
-                    f"  {name:>12}: median {np.nanmedian(values):.4g}, most {np.nanmax(values):.4g}"
-                )
+                print(f"  {name:>12}: median {np.median(values):.4g}, most {np.max(values):.4g}")
         sys.stdout.flush()
 
 

@@ -31,6 +31,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+import verified
+
 import stiefel
 import thread_programs
 from stiefel.objectives import Brockett
@@ -80,6 +82,17 @@ def hostile(seed: int, tally: Tally) -> None:
             require(not blamed, f"{where}: a gradient of the wrong sign was called rounding")
             first = r.history["gradient_norm"][0]
             require(not r.success or r.gradient_norm <= 1e-8 * first, where)
+
+
+def solves(seed: int, tally: Tally, count: int = 1000) -> None:
+    """Random small solves of every kind; what each says is checked from outside."""
+    lies = []
+    for case in range(seed * count, (seed + 1) * count):
+        try:
+            verified.solve(case, tally)
+        except verified.Lie as lie:
+            lies.append(str(lie))
+    require(not lies, "; ".join(lies))
 
 
 def rounding(seed: int, tally: Tally) -> None:
@@ -290,6 +303,7 @@ def counted(test: Callable[..., Any], tally: Tally, what: str) -> Callable[..., 
 
 
 PARTS: dict[str, Callable[[int, Tally], None]] = {
+    "solves": solves,
     "hostile": hostile,
     "rounding": rounding,
     "kills": kills,

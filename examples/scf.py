@@ -1,6 +1,6 @@
 """Stretched N2: where DIIS stops on a saddle, direct minimisation finds the minimum.
 
-Needs the extra ``[chem]``: ``pip install "stiefel[chem]"``.
+Needs the extra ``[chem]``: ``pip install ".[chem]"``.
 """
 
 from pyscf import gto, scf

@@ -1,6 +1,6 @@
 """A dissociation curve and fractional occupations, with an SCF object that minimises.
 
-Needs the extra ``[chem]``: ``pip install "stiefel[chem]"``.
+Needs the extra ``[chem]``: ``pip install ".[chem]"``.
 """
 
 from pyscf import dft, gto, scf

@@ -33,10 +33,13 @@ METRICS = "test_learned_metric.py"
 HOSTILE = "test_trust_hostile.py"
 ROUNDING = "test_trust_rounding.py"
 PAIRS_KEPT = "test_secant.py"
+LEARNED = "test_nonsmooth_learned.py"
 TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 
 # Where the lines stand.
 METRIC = "solvers/learned_metric.py"
+OPERATOR = "nonsmooth/learned_operator.py"
+LEAPS = "nonsmooth/proximal_lbfgs.py"
 STEIHAUG = "solvers/steihaug.py"
 TRUST = "solvers/trust_region.py"
 CG = "solvers/conjugate_gradient.py"
@@ -567,6 +570,22 @@ MUTANTS = (
         "a tolerance twice as large",
         PIECES,
         "tolerance",
+    ),
+    Mutant(
+        OPERATOR,
+        "ASYMMETRY = 1e-6",
+        "ASYMMETRY = 1e9",
+        "every function has an operator",
+        LEARNED,
+        "told_at_once",
+    ),
+    Mutant(
+        LEAPS,
+        "new.chi < at.chi if blind else enough",
+        "True",
+        "leaps that F refuses",
+        LEARNED,
+        "looked_quadratic",
     ),
 )
 

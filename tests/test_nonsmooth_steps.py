@@ -10,7 +10,7 @@ import stiefel
 from stiefel.geometry import Product
 from stiefel.nonsmooth.laws import check_term
 from stiefel.nonsmooth.pattern import Tangents, restore
-from stiefel.nonsmooth.proximal_lbfgs import model_of
+from stiefel.nonsmooth.quasi_newton import model_of
 from stiefel.nonsmooth.space import Sum, space_of
 from stiefel.nonsmooth.subproblem import proximal_step
 from stiefel.nonsmooth.terms import Nothing

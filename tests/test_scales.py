@@ -67,6 +67,17 @@ def test_a_function_without_a_direction_converges_at_once(method, manifold, shap
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_the_span_of_everything_has_no_gradient(method):
+    """Grassmann with n = k is a point: relative to rounding errors no tolerance would be met."""
+    A = np.random.default_rng(7).standard_normal((2, 2))
+    fun = lambda X: (float(np.vdot(X, A @ X)), (A + A.T) @ X)
+    for seed in range(4):
+        X0 = stiefel.random_point(2, 2, seed=seed)
+        r = stiefel.minimize(fun, X0, manifold=stiefel.Grassmann(), method=method, rtol=1e-9)
+        assert r.success and r.nfev == 1 and r.gradient_norm == 0.0, r.message
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_second_call_from_an_answer_converges(method):
     fun, X0 = scaled(1.0), stiefel.random_point(12, 3, seed=4)
     first = stiefel.minimize(fun, X0, method="trust-region", rtol=1e-15, maxiter=100)
@@ -88,3 +99,28 @@ def test_conjugate_gradients_stay_on_one_dimensional_manifolds(seed):
     X0 = manifold.random(2, 2, seed=seed)
     result = stiefel.minimize(fun, X0, manifold=manifold, method="cg", rtol=1e-8)
     assert result.success and result.feasibility < 1e-14, result.message
+
+
+@pytest.mark.filterwarnings("ignore:X0 is square")
+def test_a_direction_that_cancels_is_not_followed():
+    """In one dimension −W + βd is a rounding error, normal to the manifold, and grew to 1e8."""
+    for seed in (15, 16, 24, 47):
+        rng = np.random.default_rng(seed)
+        A, d, C = rng.standard_normal((2, 2)), rng.uniform(0.5, 3, 2), rng.standard_normal((2, 2))
+        S, seen = A + A.T, []
+        fun = lambda X: (float(np.vdot(X, S @ X * d / 2 + C)), S @ X * d + C)
+        note = lambda s: seen.append(np.abs(s.x.T @ s.x - np.eye(2)).max())
+        X0 = stiefel.random_point(2, 2, seed=seed)
+        r = stiefel.minimize(fun, X0, method="cg", rtol=1e-7, callback=note)
+        assert r.success and max(seen) < 1e-14, (seed, r.message)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gradient_that_is_rounding_ends_the_run(method):
+    """f(e^{it}x) = f(x) on the circle: along it nothing of the gradient is left, exactly."""
+    for seed in (5, 7, 12, 30):
+        a = np.complex64(-0.65 * (1 + seed / 7))
+        fun = lambda X: (float(a.real * np.vdot(X, X).real), 2 * a * X)
+        X0 = stiefel.random_point(1, 1, seed=seed, dtype=np.complex64)
+        result = stiefel.minimize(fun, X0, method=method, rtol=1e-3, maxiter=300)
+        assert result.status in (Status.CONVERGED, Status.ROUNDING_LIMIT), result.message

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from stiefel.runs.driver import Solver
 from stiefel.runs.ledger import Snapshot
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import Rule
-from stiefel.types import Manifold, Point
+from stiefel.types import Manifolds, Point, Solver
 
 from .constrained import is_constrained, minimize_constrained
 from .habits import translated, with_args
@@ -32,7 +31,7 @@ def minimize(
     x0: Point,
     *,
     jac: Callable[..., Any] | bool | Rules | None = None,
-    manifold: Manifold | Mapping[Any, Any] | Sequence[Any] | None = None,
+    manifold: Manifolds | None = None,
     method: str | Solver | type[Solver] = "auto",
     nonsmooth: Any = None,
     constraints: Any = (),

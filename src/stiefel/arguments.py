@@ -33,7 +33,7 @@ from stiefel.runs.stopping import (
     SettledGradient,
     SmallDecrease,
 )
-from stiefel.types import Array
+from stiefel.types import Array, Manifold, Manifolds, Solver
 
 from .geometry import Euclidean, Product, Stiefel
 from .habits import method_name
@@ -45,12 +45,12 @@ DEFAULT_RTOL = 1e-6
 SINGLE_PRECISION_RTOL = 1e-4
 
 
-def place(tree: Tree, x0: Any, manifold: Any) -> tuple[Any, Any]:
+def place(tree: Tree, x0: Any, manifold: Manifolds | None) -> tuple[Any, Any]:
     """The bound geometry and the start in the solvers' form: an array or a tuple of leaves."""
     return bind(tree, leaves_of(tree, x0, manifold), ALONE)
 
 
-def leaves_of(tree: Tree, x0: Any, manifold: Any) -> NamedLeaves:
+def leaves_of(tree: Tree, x0: Any, manifold: Manifolds | None) -> NamedLeaves:
     """The arrays of x0 with their manifolds, as far as one rank can tell."""
     manifold = Stiefel() if manifold is None else manifold
     leaves = tree.flatten(x0)
@@ -72,7 +72,7 @@ def leaves_of(tree: Tree, x0: Any, manifold: Any) -> NamedLeaves:
     return result
 
 
-def _completed(x0: Any, manifold: Any) -> Any:
+def _completed(x0: Any, manifold: Manifolds | None) -> Any:
     """A manifold for every leaf: one for a branch is that of its leaves, none means Euclidean."""
     if manifold is None and not isinstance(x0, (dict, list, tuple)):
         return Euclidean()
@@ -81,10 +81,8 @@ def _completed(x0: Any, manifold: Any) -> Any:
         filled = {key: _completed(part, given.get(key)) for key, part in x0.items()}
         return given | filled  # names that x0 does not have are told to the user elsewhere
     if isinstance(x0, (list, tuple)) and not isinstance(manifold, dict):
-        branch = isinstance(manifold, (list, tuple))
-        if branch and len(manifold) != len(x0):
-            return manifold
-        return [_completed(part, manifold[i] if branch else manifold) for i, part in enumerate(x0)]
+        each = manifold if isinstance(manifold, (list, tuple)) else [manifold] * len(x0)
+        return manifold if len(each) != len(x0) else list(map(_completed, x0, each))
     return manifold
 
 
@@ -128,7 +126,7 @@ def objective_of(
     return RankObjective(fun, jac, tree, X, limit, hessp, **shares)
 
 
-def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
+def _warn_if_orthogonal_group(manifold: Manifold, X: Array, name: str) -> None:
     if type(manifold) is not Stiefel or manifold.B is not None or X.shape[-1] != X.shape[-2]:
         return
     signs = determinant_signs(X)
@@ -141,7 +139,7 @@ def _warn_if_orthogonal_group(manifold: Any, X: Array, name: str) -> None:
         )
 
 
-def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
+def solver_of(method: Any, options: dict[str, Any] | None) -> Solver:
     """The solver of a name or class with its options, or the instance given."""
     if isinstance(method, type) and is_dataclass(method) and hasattr(method, "step"):
         return _with_options(method(), method.__name__, options)
@@ -160,16 +158,16 @@ def solver_of(method: Any, options: dict[str, Any] | None) -> Any:
     return _with_options(METHODS[name], repr(method), options)
 
 
-def _with_options(solver: Any, method: str, options: dict[str, Any] | None) -> Any:
-    names = [f.name for f in fields(solver)]
+def _with_options(defaults: Any, method: str, options: dict[str, Any] | None) -> Solver:
+    names = [f.name for f in fields(defaults)]
     for name in options or {}:
         if name not in names:
             raise ValueError(suggest(f"option of method {method}", name, names))
-    return replace(solver, **options) if options else solver
+    return replace(defaults, **options) if options else defaults
 
 
 def rule_of(
-    geometry: Any,
+    geometry: Manifold,
     X: Array,
     rtol: float | None,
     gtol: float,

@@ -14,7 +14,7 @@ from stiefel.function.counted import CountedObjective
 from stiefel.function.differences import Differences
 from stiefel.function.trees import Tree
 from stiefel.geometry.checks import gaussian
-from stiefel.types import Array
+from stiefel.types import Array, Manifold, Manifolds
 
 from .arguments import place
 from .geometry import Grassmann, Stiefel
@@ -45,7 +45,7 @@ class GradientCheck:
 
 
 def check_gradient(
-    fun: Any, X: Any, *, jac: Any = None, manifold: Any = None, seed: int = 0
+    fun: Any, X: Any, *, jac: Any = None, manifold: Manifolds | None = None, seed: int = 0
 ) -> GradientCheck:
     """Compare the gradient of ``fun`` at X with differences of its values along random curves.
 
@@ -158,7 +158,7 @@ class _Direction:
     """Values of f along one random curve through X."""
 
     def __init__(
-        self, geometry: Any, objective: CountedObjective, X: Any, f: float, rng: Any
+        self, geometry: Manifold, objective: CountedObjective, X: Any, f: float, rng: Any
     ) -> None:
         leaves = X if isinstance(X, tuple) else (X,)
         draws = tuple(_gaussian_like(leaf, rng) for leaf in leaves)
@@ -201,7 +201,7 @@ class _Direction:
 
 
 def _worst(
-    geometry: Any, objective: CountedObjective, tree: Tree, point: Any, gradient: Any
+    geometry: Manifold, objective: CountedObjective, tree: Tree, point: Any, gradient: Any
 ) -> str:
     """Where the gradient, seen along the manifold, is furthest from differences of values."""
     leaves = point if isinstance(point, tuple) else (point,)

@@ -9,7 +9,7 @@ params = optax.apply_updates(params, updates)
 """
 
 from stiefel.batched.jax_solve import Solution, minimize
-from stiefel.interop.jax_transform import State, Transformation, accelerated
+from stiefel.training.jax_accelerated import State, Transformation, accelerated
 from stiefel.training.jax_marks import Orthonormal, nearest
 from stiefel.training.jax_rules import adam, muon, sgd
 

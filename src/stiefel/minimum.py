@@ -24,7 +24,7 @@ from stiefel.solvers.curvature import (
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 from stiefel.solvers.trust_region import hessian_of
-from stiefel.types import Point, Status
+from stiefel.types import Manifold, Manifolds, Point, Status
 
 from .arguments import DEFAULT_RTOL, SINGLE_PRECISION_RTOL, place
 
@@ -94,7 +94,7 @@ def check_minimum(
     *,
     jac: Any = None,
     hessp: Callable[[Any, Any], Any] | None = None,
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     tol: float | None = None,
     maxproducts: int = PRODUCTS,
     seed: int = 0,
@@ -157,7 +157,7 @@ def check_minimum(
 
 
 def _check(
-    geometry: Any,
+    geometry: Manifold,
     objective: CountedObjective,
     X: Point,
     tol: float | None = None,
@@ -238,7 +238,7 @@ CALLS = ("nfev", "njev", "nhev")
 
 
 def leave_saddle(
-    fun: Any, x: Any, direction: Any, *, jac: Any = None, manifold: Any = None
+    fun: Any, x: Any, direction: Any, *, jac: Any = None, manifold: Manifolds | None = None
 ) -> tuple[Any, int]:
     """A point with a smaller value than x, on the curve that leaves x along ``direction``.
 
@@ -257,7 +257,7 @@ def leave_saddle(
 
 
 def _leave(
-    geometry: Any, objective: CountedObjective, X: Point, direction: tuple[Any, ...]
+    geometry: Manifold, objective: CountedObjective, X: Point, direction: tuple[Any, ...]
 ) -> Any | None:
     T = direction if isinstance(X, tuple) else direction[0]
     ray = geometry.ray(X, geometry.lower_index(X, T))

@@ -16,7 +16,7 @@ import numpy as np
 from stiefel.backends.arrays import describe
 from stiefel.backends.ranks import RankError, Ranks
 from stiefel.geometry.layout import Distributed, Replicated
-from stiefel.types import Array
+from stiefel.types import Array, LibraryManifold
 
 from .geometry import Stiefel
 
@@ -37,7 +37,7 @@ def random_point(
     seed: int,
     dtype: Any = np.float64,
     rows: tuple[int, int] | None = None,
-    manifold: Any = None,
+    manifold: LibraryManifold | None = None,
 ) -> Array:
     """This rank's rows of a uniformly distributed point (n, k) or stack (..., n, k).
 
@@ -64,7 +64,7 @@ def _block(seed: int, block: int, shape: tuple[int, ...], is_complex: bool) -> A
     return values + 1j * rng.standard_normal(shape) if is_complex else values
 
 
-def nearest(A: Array, *, comm: Any, manifold: Any = None) -> Array:
+def nearest(A: Array, *, comm: Any, manifold: LibraryManifold | None = None) -> Array:
     """This rank's rows of the point nearest to the matrix whose rows are spread over the ranks."""
     manifold = manifold or Stiefel()
     if comm.Get_size() == 1:

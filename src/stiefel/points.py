@@ -9,7 +9,7 @@ import numpy as np
 from stiefel.backends.arrays import describe, kernels_for
 from stiefel.geometry.checks import check_array, check_finite
 from stiefel.geometry.feasibility import feasible
-from stiefel.types import Array
+from stiefel.types import Array, LibraryManifold
 
 from .geometry import Stiefel
 
@@ -21,7 +21,7 @@ def random_point(
     seed: int | np.random.Generator | None = None,
     dtype: Any = np.float64,
     like: Array | None = None,
-    manifold: Any = None,
+    manifold: LibraryManifold | None = None,
 ) -> Array:
     """A uniformly distributed orthonormal matrix (n, k), or a stack (..., n, k) of them.
 
@@ -65,7 +65,7 @@ def random_point(
     return feasible(manifold, X)
 
 
-def nearest(A: Array, *, manifold: Any = None) -> Array:
+def nearest(A: Array, *, manifold: LibraryManifold | None = None) -> Array:
     """The point of the manifold nearest to A; for orthonormal matrices its polar factor.
 
     ‖XᴴX − I‖ ≤ 10·eps·√k, as every returned point promises.
@@ -103,7 +103,9 @@ def nearest(A: Array, *, manifold: Any = None) -> Array:
     return feasible(manifold, X)  # an SVD of 500 columns loses twice as much as is promised
 
 
-def interpolate(X: Array, Y: Array, alpha: float, *, manifold: Any = None) -> Array:
+def interpolate(
+    X: Array, Y: Array, alpha: float, *, manifold: LibraryManifold | None = None
+) -> Array:
     """The point that stands for (1 − α)X + αY, on the manifold; Section 4.2 of the paper.
 
     X at α = 0, Y at α = 1, an average in between.  Costs O(nk²), without a factorisation.
@@ -140,7 +142,9 @@ def interpolate(X: Array, Y: Array, alpha: float, *, manifold: Any = None) -> Ar
     return extrapolate(X, Y, alpha, manifold=manifold)
 
 
-def extrapolate(X: Array, Y: Array, tau: float, *, manifold: Any = None) -> Array:
+def extrapolate(
+    X: Array, Y: Array, tau: float, *, manifold: LibraryManifold | None = None
+) -> Array:
     """The point at τ on the Cayley curve from X (τ = 0) through Y (τ = 1): momentum for τ > 1.
 
     Parameters

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from stiefel.backends.arrays import describe, is_array, kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array
+from stiefel.types import Array, LibraryManifold
 
 from .geometry import Grassmann, Stiefel
 
@@ -41,7 +40,7 @@ class QuadraticPreconditioner:
     """
 
     inverse: Callable[[Array], Array]
-    manifold: Any = field(default_factory=Stiefel)
+    manifold: LibraryManifold = field(default_factory=Stiefel)
 
     def __call__(self, X: Array, G: Array) -> Array:
         k = self.manifold.kernels_at(X)
@@ -51,7 +50,7 @@ class QuadraticPreconditioner:
         return self.manifold.lower_index(X, T)
 
 
-def diagonal(d: Array, manifold: Any = None) -> QuadraticPreconditioner:
+def diagonal(d: Array, manifold: LibraryManifold | None = None) -> QuadraticPreconditioner:
     """The quadratic preconditioner for P = diag(d): d is a vector of n positive numbers."""
     if not is_array(d) or len(d.shape) != 1:
         raise TypeError(f"d is {describe(d)}; expected a vector of n positive numbers")

@@ -28,7 +28,7 @@ from stiefel.geometry.checks import gaussian
 from stiefel.geometry.rotations import determinant_signs
 from stiefel.runs.result import Result
 from stiefel.solvers.curvature import LOOKS
-from stiefel.types import Array
+from stiefel.types import Array, LibraryManifold, Manifold, Manifolds
 
 from .arguments import leaves_of, place
 
@@ -110,7 +110,7 @@ def _lowest(results: Sequence[Result]) -> Result:
 # -- starts --------------------------------------------------------------------------------
 
 
-def starts_of(x0: Any, manifold: Any, starts: Any, seed: Any) -> list[Any]:
+def starts_of(x0: Any, manifold: Manifolds, starts: Any, seed: Any) -> list[Any]:
     """x0 and random points, or the points given."""
     if isinstance(starts, (int, np.integer)) and not isinstance(starts, bool):
         if starts < 1:
@@ -124,7 +124,7 @@ def starts_of(x0: Any, manifold: Any, starts: Any, seed: Any) -> list[Any]:
     return list(starts)
 
 
-def _random_like(x0: Any, manifold: Any, number: int, rng: np.random.Generator) -> Any:
+def _random_like(x0: Any, manifold: Manifolds, number: int, rng: np.random.Generator) -> Any:
     """A random point in the structure of x0; orthogonal ones alternate between components."""
     tree = Tree(x0)
     parts = []
@@ -138,7 +138,7 @@ def _random_like(x0: Any, manifold: Any, number: int, rng: np.random.Generator) 
     return parts[0] if tree.is_leaf else tree.unflatten(tuple(parts))
 
 
-def _in_component(factor: Any, x0: Array, X: Array, number: int) -> Array:
+def _in_component(factor: LibraryManifold, x0: Array, X: Array, number: int) -> Array:
     """X in the component of x0 for even numbers, in the other one for odd numbers."""
     free = type(factor) is Stiefel and factor.B is None and X.shape[-1] == X.shape[-2]
     if not free or len(X.shape) > 2 or determinant_signs(X) is None:
@@ -272,7 +272,7 @@ class _Judge:
         return self.objective.value(leaves if isinstance(self._like, tuple) else leaves[0])
 
 
-def _aligned(factor: Any, x: Array, y: Array) -> tuple[bool, Array | None]:
+def _aligned(factor: Manifold, x: Array, y: Array) -> tuple[bool, Array | None]:
     """Whether y is near xQ for a unitary Q; and Q, or None if it is the identity."""
     if not isinstance(factor, Stiefel):
         change = factor.combine(1.0, x, -1.0, y)
@@ -293,9 +293,9 @@ def _gap(k: Any, X: Array, Y: Array) -> float:
     return math.sqrt(float(k.xp.max(squares)) / X.shape[-1])
 
 
-def _turned(factor: Any, z: Array, Q: Array) -> Array:
+def _turned(factor: Manifold, z: Array, Q: Array) -> Array:
     return z @ Q if _has_columns(factor, z) else (z[..., None] @ Q)[..., 0]
 
 
-def _has_columns(factor: Any, x: Array) -> bool:
+def _has_columns(factor: Manifold, x: Array) -> bool:
     return not isinstance(factor, Sphere) or (len(x.shape) >= 2 and x.shape[-1] == 1)

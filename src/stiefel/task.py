@@ -21,7 +21,7 @@ from stiefel.geometry.rotations import determinants
 from stiefel.nonsmooth import task as proximal
 from stiefel.nonsmooth.space import Sum
 from stiefel.runs.checkpoint import Checkpoint, Saved, open_checkpoint, owned
-from stiefel.runs.driver import Run, Solver
+from stiefel.runs.driver import Run
 from stiefel.runs.ledger import Ledger, Snapshot
 from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
@@ -29,7 +29,7 @@ from stiefel.runs.result import Result
 from stiefel.runs.stopping import RoundedGradient, Rule
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
-from stiefel.types import Point
+from stiefel.types import Manifolds, Point, Solver
 
 from .agreement import agree, check_value, guarded, join, shared_callback
 from .arguments import (
@@ -52,7 +52,7 @@ class Task:
     fun: Any
     x0: Any
     jac: Any
-    manifold: Any
+    manifold: Manifolds
     method: Any
     nonsmooth: Any
     constraints: Any

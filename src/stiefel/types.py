@@ -11,7 +11,7 @@ The laws that a manifold must obey are functions, too: `stiefel.testing.check_ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -269,6 +269,29 @@ class Manifold(Protocol):
         ...
 
 
+class LibraryManifold(Manifold, Protocol):
+    """What the manifolds of this library can besides: solvers do not ask for it."""
+
+    def bind(self, X: Array, ranks: Any = ...) -> LibraryManifold:
+        """The same with its array library resolved for points like X, or for rows of ranks."""
+        ...
+
+    def kernels_at(self, X: Array) -> Any:
+        """The array operations for points like X."""
+        ...
+
+    def random(self, *shape: int, seed: Any = ..., dtype: Any = ..., like: Any = ...) -> Array:
+        """A random point."""
+        ...
+
+    def check_point(self, X: Array, name: str = ...) -> None:
+        """Raise an error that says what is wrong with X as a point, or return."""
+        ...
+
+
+Manifolds = Manifold | Mapping[Any, Any] | Sequence[Any]  # one for each leaf of a structure
+
+
 class Objective(Protocol):
     """The user's function; its calls are counted where they happen, and nowhere else."""
 
@@ -295,4 +318,16 @@ class Objective(Protocol):
 
     def user_point(self, X: Point) -> Any:
         """X in the structure in which the user gave it."""
+        ...
+
+
+class Solver(Protocol):
+    """The parameters of a method; what varies is its state, a record of arrays and numbers."""
+
+    def init(self, problem: Any, x: Point) -> Any:
+        """The first state; ``problem`` is a `stiefel.solvers.problem.Problem`."""
+        ...
+
+    def step(self, problem: Any, s: Any) -> Any:
+        """The state after ``s``."""
         ...

@@ -2,6 +2,7 @@
 
 scf                 Hartree–Fock and Kohn–Sham energies of PySCF objects
 localization        Foster–Boys, Pipek–Mezey, intrinsic bond and Edmiston–Ruedenberg orbitals
+wannier             maximally localised Wannier functions of bands
 compressed_modes    localised solutions of a Schrödinger problem
 synchronization     rotations from their measured ratios, with a certificate of optimality
 staircase           the same with a relaxation of rising rank, and its bound

@@ -63,7 +63,7 @@ class Modes:
 
     @property
     def functions(self) -> Array:
-        """ψ_j on the grid, of shape (number, *shape)."""
+        """ψ_j on the grid, of shape ``(number, *shape)``."""
         psi = self.X.T / math.sqrt(self.objective.cell_volume)
         return psi.reshape(-1, *self.objective.shape)
 

@@ -14,7 +14,7 @@ import scipy.linalg
 import stiefel
 from stiefel.objectives import JointDiagonalization as JointObjective
 from stiefel.objectives import Procrustes
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 try:
     from sklearn.base import (
@@ -183,7 +183,7 @@ def maximise_trace_ratio(B: Array, W: Array, k: int, tol: float) -> tuple[Array,
 
 
 def _minimise(
-    fun: Any, start: Array, tol: float, manifold: Any = None, scale: float = 1.0
+    fun: Any, start: Array, tol: float, manifold: Manifold | None = None, scale: float = 1.0
 ) -> stiefel.Result:
     """To a gradient that is small against the first one, or against the problem's own scale."""
     return stiefel.minimize(

@@ -44,8 +44,8 @@ class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
     pure_numpy = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
+    whole = True  # every row of a matrix is here
     fuses = False  # there are faster versions of the formulas for single matrices
-    local = True  # all rows are here, and there is no constraint's matrix
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -110,7 +110,7 @@ class Kernels:
         """
         result = copy.copy(self)
         result.weights, result._weigh, result._sharpen = weights, weigh, sharpen
-        result.pure_numpy = result.local = False
+        result.pure_numpy = False
         return result
 
     def weigh(self, A: Array) -> Array:

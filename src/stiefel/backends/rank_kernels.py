@@ -39,7 +39,7 @@ class DistributedKernels(Kernels):
     """What differs from the kernels of one machine, for any array library."""
 
     ranks: Ranks
-    pure_numpy = local = False
+    pure_numpy = whole = False
 
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         if self.xp.__name__ == "jax.numpy":

@@ -11,7 +11,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-from stiefel.types import Array, Leaves
+from stiefel.types import Array, Leaves, Manifold, Manifolds
 
 from .kernels import PerProblem
 from .leaves import Free, Leaf, Matrices
@@ -61,7 +61,7 @@ class Border:
         return parts[0] if self.tree.is_leaf else self.tree.unflatten(parts)
 
 
-def border_of(x0: Any, manifold: Any) -> Border:
+def border_of(x0: Any, manifold: Manifolds | None) -> Border:
     """The border of a batch x0; points themselves are not looked at."""
     tree = Tree(x0)
     arrays = tree.flatten(x0)
@@ -91,7 +91,7 @@ def _check_batch(arrays: tuple[Any, ...], tree: Tree) -> None:
             )
 
 
-def _leaf(factor: Any, x: Array, path: str) -> tuple[Leaf, tuple[int, ...]]:
+def _leaf(factor: Manifold, x: Array, path: str) -> tuple[Leaf, tuple[int, ...]]:
     k, shape = kernels_of(x), tuple(x.shape[1:])
     if isinstance(factor, Euclidean):
         return Free(k), shape or (1,)

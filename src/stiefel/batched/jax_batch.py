@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stiefel.types import Array, Leaves
+from stiefel.types import Array, Leaves, Manifolds
 
 from .border import Border, limits_of
 from .function import takes_index
@@ -19,7 +19,7 @@ from .shared import check_place, describe
 
 
 def minimize_batch(
-    fun: Any, x0: Any, border: Border, manifold: Any, jac: Any, limits: dict[str, Any]
+    fun: Any, x0: Any, border: Border, manifold: Manifolds | None, jac: Any, limits: dict[str, Any]
 ) -> ManyResult:
     """All problems until the last one has ended; ``fun`` is traced."""
     started, tree = time.perf_counter(), border.tree

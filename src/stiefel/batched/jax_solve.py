@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from stiefel.types import Array, Leaves
+from stiefel.types import Array, Leaves, Manifolds
 
 from .border import Border, border_of, limits_of
 from .jax_implicit import attach
@@ -54,7 +54,7 @@ def minimize(
     x0: Any,
     *,
     args: tuple[Any, ...] = (),
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     rtol: float | None = None,
     gtol: float = 0.0,
     ftol: float = 0.0,
@@ -150,7 +150,7 @@ class _Value:
         return f, tuple(jnp.conj(g) if jnp.iscomplexobj(g) else g for g in G)
 
 
-def _check_point(tree: Tree, leaves: Leaves, manifold: Any) -> None:
+def _check_point(tree: Tree, leaves: Leaves, manifold: Manifolds | None) -> None:
     """As `stiefel.minimize` does, where the start is known."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return

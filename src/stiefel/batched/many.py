@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Array, Leaves
+from stiefel.types import Array, Leaves, Manifolds
 
 from .border import Border, border_of, limits_of, tolerance
 from .function import BatchFunction
@@ -32,7 +32,7 @@ from .solver import ManyLBFGS
 from .state import CODES, Limits, State
 
 KEEP = 0.5  # of the batch may have ended before it is packed
-LEAST = 256  # problems of a part
+LEAST_PROBLEMS = 256  # problems of a part
 
 
 def minimize_many(
@@ -40,7 +40,7 @@ def minimize_many(
     x0: Any,
     *,
     jac: Any = None,
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     rtol: Any = None,
     gtol: Any = 0.0,
     ftol: Any = 0.0,
@@ -187,7 +187,7 @@ class RunningBatch:
         k, size = self._border.k, x[0].shape[0]
         entries = sum(math.prod(leaf.shape[1:]) for leaf in x)
         self._whole, self._size = solver, size
-        self._rows = max(LEAST, k.fast_memory // entries)
+        self._rows = max(LEAST_PROBLEMS, k.fast_memory // entries)
         index = k.xp.arange(size, device=k.device(x[0]))
         own = tuple(map(k.own, x))
         return self._parts(solver.init(own), index)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from stiefel.types import Array, Leaves
+from stiefel.types import Array, Leaves, Manifolds
 
 from .border import border_of
 from .implicit import MESSAGE, Operator, is_definite, solved_by_gradients
@@ -26,7 +26,7 @@ def minimize(
     x0: Any,
     *,
     args: tuple[Any, ...] = (),
-    manifold: Any = None,
+    manifold: Manifolds | None = None,
     rtol: float | None = None,
     gtol: float = 0.0,
     ftol: float = 0.0,

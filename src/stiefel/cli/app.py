@@ -34,9 +34,18 @@ ABSENT = (
     "of stiefel's repository, pip install ./experiments"
 )
 
+STORY = """Minimise functions of matrices with orthonormal columns: min f(X) subject to XᴴX = I.
+
+In Python:  result = stiefel.minimize(fun, X0)
+
+See it work:  stiefel demo
+
+Exit codes: 0 success, 1 a run did not converge, 2 misuse, 130 interrupted.
+"""
+
 app = typer.Typer(
     name="stiefel",
-    help="Minimise functions of matrices with orthonormal columns.",
+    help=STORY,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # an unforeseen error keeps its plain traceback
@@ -58,10 +67,7 @@ def _stiefel(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Minimise functions of matrices with orthonormal columns.
-
-    Exit codes: 0 success, 1 a run did not converge, 2 misuse.
-    """
+    """The options before a subcommand."""
 
 
 def register_all() -> None:

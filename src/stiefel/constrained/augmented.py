@@ -22,7 +22,7 @@ import numpy as np
 from stiefel.backends.arrays import describe
 from stiefel.function.trees import Tree
 from stiefel.runs.result import Result
-from stiefel.types import Array, Status
+from stiefel.types import Array, Manifolds, Status
 
 from .blocks import ConstraintBlock, blocks_of
 
@@ -184,7 +184,7 @@ class _Run:
     solve: Callable[..., Result]
     L: Lagrangian
     outer: AugmentedLagrangian
-    manifold: Any
+    manifold: Manifolds
     method: Any
     maxiter: int
     maxfun: int | None

@@ -8,7 +8,7 @@ import numpy as np
 
 from stiefel.backends.arrays import describe, is_array, is_floating, kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 # Looser than rounding: a start written with eight digits is the user's business to accept.
 ORTHONORMAL_TOLERANCE = 1e-8
@@ -71,7 +71,7 @@ def check_finite(kernels: Kernels, X: Array, name: str) -> None:
         raise ValueError(f"{name} contains NaN or infinity; expected finite entries")
 
 
-def check_orthonormal(manifold: Any, X: Array, name: str) -> None:
+def check_orthonormal(manifold: Manifold, X: Array, name: str) -> None:
     allowed = max(ORTHONORMAL_TOLERANCE, 100.0 * manifold.eps(X) * X.shape[-1])
     defect = manifold.defect(X)
     if not defect <= allowed:

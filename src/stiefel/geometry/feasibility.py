@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 
-def is_feasible(geometry: Any, x: Array) -> bool:
+def is_feasible(geometry: Manifold, x: Array) -> bool:
     """Whether every matrix of x keeps the promise ‖XᴴX − I‖ ≤ 10 eps √k of its own precision."""
     factors = getattr(geometry, "factors", None)
     if factors is None:
@@ -15,7 +13,7 @@ def is_feasible(geometry: Any, x: Array) -> bool:
     return all(map(is_feasible, factors, x))
 
 
-def feasible(geometry: Any, x: Array) -> Array:
+def feasible(geometry: Manifold, x: Array) -> Array:
     """x, brought back where it must be: cheaply, or by the polar factor."""
     factors = getattr(geometry, "factors", None)
     if factors is not None:

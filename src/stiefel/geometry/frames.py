@@ -14,7 +14,7 @@ from .turns import PLANES, FramedRotations
 
 
 def framed(geometry: Any, X: Any) -> tuple[Any, Any]:
-    """The geometry and the point of the solvers, with frames where the user's X is nearly square."""
+    """The geometry and the point of the solvers, with frames where X is nearly square."""
     if hasattr(geometry, "factors"):
         pairs = [framed(factor, x) for factor, x in zip(geometry.factors, X, strict=True)]
         factors, points = zip(*pairs, strict=True)
@@ -35,8 +35,8 @@ def _fits(manifold: Any, X: Array) -> bool:
     """Without a constraint's matrix, rows elsewhere, or a quotient."""
     if not isinstance(manifold, Stiefel) or isinstance(manifold, (Sphere, Grassmann)):
         return False
-    k = manifold.kernels_at(X)
-    return k.local and X.shape[-1] > 1 and 2 * X.shape[-1] >= X.shape[-2]
+    here = manifold.B is None and manifold.kernels_at(X).whole
+    return here and X.shape[-1] > 1 and 2 * X.shape[-1] >= X.shape[-2]
 
 
 def seen(geometry: Any, X: Any) -> Any:

@@ -9,22 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from stiefel.types import Manifold
+
 
 @dataclass(frozen=True)
 class Distributed:
     """The rows of this leaf live on the ranks, whatever its manifold's habit."""
 
-    manifold: Any
+    manifold: Manifold
 
 
 @dataclass(frozen=True)
 class Replicated:
     """Every rank holds this leaf in full, whatever its manifold's habit."""
 
-    manifold: Any
+    manifold: Manifold
 
 
-def layout(factor: Any) -> tuple[Any, bool]:
+def layout(factor: Manifold) -> tuple[Any, bool]:
     """(the manifold itself, whether its rows live on the ranks)."""
     if isinstance(factor, (Distributed, Replicated)):
         return factor.manifold, isinstance(factor, Distributed)

@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array
+from stiefel.types import Array, Curve
 
 from . import cayley, vector
 from .cayley import Frame, halves, velocity_of
@@ -117,7 +117,7 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
     return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
 
 
-def pair_by_transport(ray: Any, t: float, old: Any, new: Any) -> Secant:
+def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
     """The pair of a step along any ray; nothing is said of curvature."""
     return Secant(t * ray.transported_velocity(t), new.G - ray.transport(t, old.G))
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stiefel.types import Array
+from stiefel.types import Array, Curve
 
 from . import checks
 from .metric import CANONICAL
@@ -122,7 +122,7 @@ class Sphere(Stiefel):
 
 
 class _VectorRay:
-    def __init__(self, ray: Any) -> None:
+    def __init__(self, ray: Curve) -> None:
         self._ray = ray
 
     @property

@@ -21,7 +21,7 @@ from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint
 from .proximal_gradient import ProximalGradient, proximal_descent
-from .proximal_lbfgs import first_point
+from .quasi_newton import first_point
 from .subproblem import proximal_step
 
 

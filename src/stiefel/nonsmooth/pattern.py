@@ -14,11 +14,10 @@ columns orthogonal, so are these.  A restoration that does not work is told.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 from .space import NormalSystem, Space
 from .terms import Diagonal
@@ -110,7 +109,7 @@ class Tangents:
         return self._mask * (w - self._space.normal(self._x, self.multiplier(w)))
 
 
-def nearest_to_vector(space: Space, geometry: Any, z: Array) -> Array:
+def nearest_to_vector(space: Space, geometry: Manifold, z: Array) -> Array:
     """The point of the manifold nearest to z, without regard to zeros."""
     return space.flat(geometry.nearest(space.point(z)))
 

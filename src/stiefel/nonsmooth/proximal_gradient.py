@@ -21,7 +21,7 @@ from stiefel.solvers.noise import Watch
 from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint, Value
-from .proximal_lbfgs import first_point
+from .quasi_newton import first_point
 from .subproblem import proximal_step
 
 LEAST_ALPHA = 1e-4  # α at which the line search gives up

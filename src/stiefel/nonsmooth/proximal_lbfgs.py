@@ -1,23 +1,17 @@
-"""Proximal L-BFGS: quasi-Newton steps for f + h on XᴴX = I, one evaluation each.
+"""Proximal L-BFGS that learns: quasi-Newton steps, and leaps where f turns out to be quadratic.
 
-    Z = argmin ⟨G, Z−X⟩ + ½⟨Z−X, B(Z−X)⟩ + h(Z)   over tangent Z−X,      X⁺ = R(Z)
-
-B is the compact BFGS matrix of pairs s = X⁺ − X, y = ∇f(X⁺) − ∇f(X) − sΛ: the curvature is that of
-the Lagrangian, with Λ the multiplier of today's proximal step, which contains the subgradient of h.
-So the raw differences of gradients are kept, and y is formed anew at every step.
-
-    B = σ(I + UKUᵀ),  U = [S, Y/σ],  K⁻¹ = −[SᵀS, L/σ; Lᵀ/σ, −D/σ],  L + D the lower part of SᵀY
-    σ = ‖y‖/‖s‖ of the newest pair, the geometric mean of the two values of Barzilai and Borwein
-
-A step is accepted if F falls by a part of what the model says; otherwise B is doubled and the trial
-becomes a pair.  The factor goes down again after steps that were accepted at once.  Cost beside the
-evaluation: two subproblems of one or two Newton steps, O(nk³ + mnk²).
+The steps are those of `quasi_newton`, one evaluation each.  Every step also tells of the operator A
+that ∇f may have (`learned_operator`).  When A foretells a step well, f̂ + h is minimised by
+`proximal_newton` without evaluations, as far as the error of f̂ allows, and f is evaluated there:
+one leap.  Other functions are told by an asymmetry within two steps, or by a leap that F refuses,
+and nothing more is spent on them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,26 +20,24 @@ from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer, check_open_interval
 from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, ProximalPoint, Value
-from .subproblem import COARSEST, FINEST, LowRankModel, ProximalStep, proximal_step
+from .composite import Composite
+from .learned_operator import LearnedOperator, surrogate
+from .proximal_newton import ProximalNewton
+from .proximal_newton import State as NewtonState
+from .quasi_newton import QuasiNewton
+from .quasi_newton import State as Inner
 
-MOST_REJECTIONS = 40
-REJECTIONS_IN_NOISE = 5
-GOOD = 0.5  # of the predicted decrease: the model may be trusted more
+TRUSTED = 0.01  # the error of what the operator foretells, at which f̂ is minimised
+LONGEST = 100  # steps on f̂ in one leap
 
 
 class State(NamedTuple):
     x: Array
     at: Gradient
-    point: ProximalPoint
-    S: Array  # steps, the newest last
-    Y: Array  # raw differences of gradients
-    sigma: float  # σ before there is a pair
-    steepest: float  # the largest ‖ΔG‖/‖s‖ seen
-    factor: float = 1.0  # of B
-    gamma: float = 0.0  # 1/σ of the last step
+    inner: Inner  # of the quasi-Newton steps, at the same point
+    operator: LearnedOperator
+    gamma: float = 0.0
     k: int = 0  # pairs held
-    rejections: int = 0  # since the last accepted step
     restarted: bool = False
     watch: Watch = Watch()
     failure: Status | None = None
@@ -63,6 +55,8 @@ class ProximalLBFGS:
         The part of the predicted decrease that a step must bring.
     caution : float
         A pair is used if ⟨s, y⟩ > caution ‖s‖‖y‖.
+    learn : bool
+        Whether the operator of a quadratic f is learned.
 
     Examples
     --------
@@ -78,135 +72,90 @@ class ProximalLBFGS:
     memory: int = 5
     sufficient_decrease: float = 1e-4
     caution: float = 1e-3
+    learn: bool = True
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
         check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
         check_open_interval(self, "caution", 0.0, 1.0)
 
+    @cached_property
+    def _quasi(self) -> QuasiNewton:
+        return QuasiNewton(self.memory, self.sufficient_decrease, self.caution)
+
+    @cached_property
+    def _newton(self) -> ProximalNewton:
+        return ProximalNewton(memory=self.memory)
+
     def init(self, problem: Composite, x: Array) -> State:
-        at, sigma, s, y = first_point(problem, x)
-        X, gradient = problem.book(at)
-        S = np.zeros((0, len(at.x)))
-        state = State(X, gradient, at, S, S, sigma, sigma, gamma=1.0 / sigma)
-        return self._remembered(state, s, y) if s.any() else state
+        inner = self._quasi.init(problem, x)
+        operator = LearnedOperator.unknown(problem.space)
+        if not self.learn:
+            operator = operator._replace(possible=False)
+        return _wrapped(inner, _observed(operator, inner, problem))
 
     def step(self, problem: Composite, s: State) -> State:
-        at, _h = s.point, problem.h
-        sigma, memory = self._model(problem, s)
-        t = 1.0 / (sigma * s.factor)
-        step, predicted = self._solved(problem, at, t, memory)
-        noise = 2.0 * problem.noise.level(at.total)
-        x = problem.retract(step.z)
+        if s.operator.error <= TRUSTED:
+            return self._leap(problem, s)
+        inner = self._quasi.step(problem, s.inner)
+        operator = s.operator if inner.S is s.inner.S else _observed(s.operator, inner, problem)
+        return _wrapped(inner, operator)
+
+    def _leap(self, problem: Composite, s: State) -> State:
+        """To where f̂ + h is smallest, if F is smaller there."""
+        at, there = s.inner.point, self._foretold(problem, s)
+        x = there.point.x
         value = problem.evaluate(x)
-        blind = not predicted > noise
-        fell = at.total - value.total
-        if value.finite and fell >= self.sufficient_decrease * predicted - noise:
-            return self._accepted(problem, s, x, value, t, step.L, fell, predicted, blind)
-        return self._rejected(s, x, value, step, t, blind)
-
-    def _solved(
-        self, problem: Composite, at: ProximalPoint, t: float, memory: LowRankModel | None
-    ) -> tuple[ProximalStep, float]:
-        """The step and the decrease it predicts, which its residual must not hide."""
-        h, coarsest = problem.h, COARSEST
-        size = math.sqrt(float(at.L @ at.L))
-        while True:
-            step = proximal_step(h, at.x, at.g, t, at.L, memory, coarsest=coarsest)
-            if not step.solved and memory is not None:
-                memory = None
-                continue
-            predicted = -(float(at.g @ step.v) + h.value(step.z) - at.h)
-            if predicted > 10.0 * size * step.residual or coarsest <= FINEST:
-                return step, predicted
-            coarsest = max(1e-3 * coarsest, FINEST)
-
-    def _accepted(
-        self,
-        problem: Composite,
-        s: State,
-        x: Array,
-        value: Value,
-        t: float,
-        L: Array,
-        fell: float,
-        predicted: float,
-        blind: bool,
-    ) -> State:
-        at = problem.measure(x, value, s.point.t, L)
-        X, gradient = problem.book(at)
-        factor = s.factor
-        if s.rejections == 0 and fell > GOOD * predicted:
-            factor = max(1.0, 0.25 * factor)
-        new = s._replace(x=X, at=gradient, point=at, factor=factor, gamma=t, rejections=0)
-        new = self._remembered(new, x - s.point.x, value.g - s.point.g)
-        return new._replace(restarted=False, watch=Watch(blind=blind))
-
-    def _rejected(
-        self, s: State, x: Array, value: Value, step: ProximalStep, t: float, blind: bool
-    ) -> State:
-        rejections = s.rejections + 1
-        failure = None
-        if rejections >= MOST_REJECTIONS or (blind and rejections >= REJECTIONS_IN_NOISE):
-            failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
-        new = s._replace(factor=2.0 * s.factor, gamma=t, rejections=rejections, failure=failure)
-        if value.finite and not blind:
-            new = self._remembered(new, x - s.point.x, value.g - s.point.g)
-        elif not value.finite:
-            new = new._replace(factor=8.0 * s.factor)
-        return new._replace(restarted=True, watch=Watch(blind=blind))
-
-    def _remembered(self, s: State, step: Array, change: Array) -> State:
-        if not step.any():
-            return s
-        S = np.vstack([s.S, step])[-self.memory :]
-        Y = np.vstack([s.Y, change])[-self.memory :]
-        slope = math.sqrt(float(change @ change) / float(step @ step))
-        return s._replace(S=S, Y=Y, k=len(S), steepest=max(s.steepest, slope))
-
-    def _model(self, problem: Composite, s: State) -> tuple[float, LowRankModel | None]:
-        """σ and the memory, with the curvature of today's Lagrangian."""
-        return model_of(s.S, s.Y - problem.space.normal(s.S, s.point.L), s.sigma, self.caution)
-
-
-def first_point(
-    problem: Composite, X: Array, t: float | None = None
-) -> tuple[ProximalPoint, float, Array, Array]:
-    """The first point, the first σ, and the pair that measured it; two evaluations, one with t."""
-    x, value = problem.space.flat(X), problem.evaluate_at(X)
-    zero = np.zeros(problem.space.duals.size)
-    if not value.finite:
-        return (
-            ProximalPoint(x, value.f, value.h, value.g, 1.0, x, zero, math.nan),
-            1.0,
-            0 * x,
-            0 * x,
+        if not (value.finite and np.any(x != at.x)):
+            return _forgotten(s)
+        operator = s.operator.after(x - at.x, value.g - at.g, problem.space)
+        new = problem.measure(x, value, at.t, there.point.L)
+        foretold = at.total - there.point.total
+        blind = not foretold > 2.0 * problem.noise.level(at.total)
+        enough = at.total - value.total >= self.sufficient_decrease * foretold
+        if not (new.chi < at.chi if blind else enough):
+            return _forgotten(s)
+        X, gradient = problem.book(new)
+        inner = self._quasi.remembered(there, x - at.x, value.g - at.g)._replace(
+            x=X, at=gradient, point=new, factor=1.0, rejections=0, watch=Watch(blind=blind)
         )
-    sigma, s, y = problem.curvature(x, value) if t is None else (1.0 / t, 0 * x, 0 * x)
-    return problem.measure(x, value, 1.0 / sigma, zero), sigma, s, y
+        return _wrapped(inner, operator)
+
+    def _foretold(self, problem: Composite, s: State) -> Inner:
+        """The state of the quasi-Newton steps where f̂ + h is nearly stationary."""
+        at = s.inner.point
+        model = surrogate(problem, at, s.operator)
+        rounding = 1e3 * problem.noise.eps * math.sqrt(float(at.g @ at.g))
+        target = max(s.operator.error * at.chi, rounding)
+        state = NewtonState(s.x, s.at, s.inner, self._newton.patience)
+        for _ in range(LONGEST):
+            if state.at.norm <= target or (state.restarted and state.watch.blind):
+                break
+            state = self._newton.step(model, state)
+        return state.inner
 
 
-def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, LowRankModel | None]:
-    """σ and the compact BFGS matrix of pairs, oldest first; those without curvature left out."""
-    if not len(S):
-        return sigma, None
-    SS, SY = S @ S.T, S @ Y.T
-    ss, sy = np.diagonal(SS), np.diagonal(SY)
-    yy = np.array([float(y @ y) for y in Y])
-    newest = math.sqrt(yy[-1] / ss[-1])
-    sigma = newest if 1e-8 * sigma < newest < math.inf else sigma
-    keep = sy > caution * np.sqrt(ss * yy)
-    if not keep.any():
-        return sigma, None
-    kept = np.flatnonzero(keep)
-    scale = 1.0 / np.sqrt(ss[kept])  # pairs may be scaled: unit steps
-    SS, SY = (M[np.ix_(kept, kept)] * np.outer(scale, scale) for M in (SS, SY / sigma))
-    L = np.tril(SY, -1)
-    m = len(kept)
-    U = np.empty((2 * m, S.shape[1]))
-    np.multiply(S[kept], scale[:, None], out=U[:m])
-    np.multiply(Y[kept], (scale / sigma)[:, None], out=U[m:])
-    K_inverse = np.empty((2 * m, 2 * m))
-    K_inverse[:m, :m], K_inverse[:m, m:] = -SS, -L
-    K_inverse[m:, :m], K_inverse[m:, m:] = -L.T, np.diag(np.diagonal(SY))
-    return sigma, LowRankModel(U, K_inverse)
+def _observed(operator: LearnedOperator, inner: Inner, problem: Composite) -> LearnedOperator:
+    if not len(inner.S):
+        return operator
+    return operator.after(inner.S[-1], inner.Y[-1], problem.space)
+
+
+def _forgotten(s: State) -> State:
+    """After a leap that F refused: f is not what it seemed."""
+    nothing = s.operator._replace(error=math.inf, possible=False)
+    return _wrapped(s.inner._replace(restarted=True), nothing)
+
+
+def _wrapped(inner: Inner, operator: LearnedOperator) -> State:
+    return State(
+        inner.x,
+        inner.at,
+        inner,
+        operator,
+        inner.gamma,
+        inner.k,
+        inner.restarted,
+        inner.watch,
+        inner.failure,
+    )

@@ -7,7 +7,7 @@
     4. X⁺ = X + sD, with zeros where a kink was passed, brought back; s halved until F falls.
 
 Near a solution the zeros stand and the method is quadratic.  Far from it the steps are those of
-`proximal_lbfgs`: the first twenty, or until the zeros have held for three steps; and again when
+`quasi_newton`: the first twenty, or until the zeros have held for three steps; and again when
 Newton's step is refused.  Beneath the rounding of F a step is accepted if χ falls.
 """
 
@@ -27,8 +27,8 @@ from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint
 from .pattern import Tangents, same
-from .proximal_lbfgs import ProximalLBFGS
-from .proximal_lbfgs import State as Inner
+from .quasi_newton import QuasiNewton
+from .quasi_newton import State as Inner
 from .subproblem import proximal_step
 
 MOST_PRODUCTS = 200  # of one Newton step
@@ -83,8 +83,8 @@ class ProximalNewton:
         check_integer(self, "patience", 0)
 
     @cached_property
-    def _quasi(self) -> ProximalLBFGS:
-        return ProximalLBFGS(memory=self.memory)
+    def _quasi(self) -> QuasiNewton:
+        return QuasiNewton(memory=self.memory)
 
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
@@ -169,12 +169,10 @@ def _holds(problem: Composite, at: ProximalPoint) -> bool:
     return same(problem.h.support(at.x), problem.h.support(at.z))
 
 
-def _transferred(
-    problem: Composite, quasi: ProximalLBFGS, inner: Inner, new: ProximalPoint
-) -> Inner:
+def _transferred(problem: Composite, quasi: QuasiNewton, inner: Inner, new: ProximalPoint) -> Inner:
     """The quasi-Newton state at a new point, which has learned from the way there."""
     X, gradient = problem.book(new)
-    learned = quasi._remembered(inner, new.x - inner.point.x, new.g - inner.point.g)
+    learned = quasi.remembered(inner, new.x - inner.point.x, new.g - inner.point.g)
     return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 from stiefel.backends.arrays import kernels_for, to_numpy
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 from .terms import Diagonal, Linear, Term
 
@@ -161,7 +161,7 @@ class Space:
         return self.gather(x, x) - (self.identity if self.duals.size else 0.0)
 
 
-def space_of(geometry: Any, X: Array) -> Space:
+def space_of(geometry: Manifold, X: Array) -> Space:
     """The vectors of points like X, or an error for constraints that the methods do not know."""
     factors = getattr(geometry, "factors", None)
     leaves = X if factors is not None else (X,)
@@ -182,7 +182,7 @@ def _like(X: Array) -> Linear:
     return lambda values: kernels.xp.asarray(np.array(values), dtype=dtype, device=device)
 
 
-def _leaf(manifold: Any, X: Array) -> LeafStack:
+def _leaf(manifold: Manifold, X: Array) -> LeafStack:
     name = type(manifold).__name__
     if getattr(manifold, "B", None) is not None:
         raise ValueError(

@@ -14,7 +14,7 @@ from stiefel.function.counted import EvaluationLimit
 from stiefel.function.trees import Tree
 from stiefel.runs.result import Result, Status
 from stiefel.solvers.problem import Problem
-from stiefel.types import Array
+from stiefel.types import Array, Manifold, Solver
 
 from . import PROXIMAL_METHODS
 from .composite import Composite, ProximalPoint
@@ -65,7 +65,7 @@ def refuse_unsupported(precond: Any, comm: Any) -> None:
         )
 
 
-def read_term(nonsmooth: Any, geometry: Any, tree: Tree, X: Array) -> Sum:
+def read_term(nonsmooth: Any, geometry: Manifold, tree: Tree, X: Array) -> Sum:
     """h on the vectors of points like X: the same term for all leaves, or a structure like x0."""
     leaves = X if isinstance(X, tuple) else (X,)
     if isinstance(nonsmooth, (dict, list, tuple)):
@@ -94,7 +94,7 @@ def _checked(h: Any, X: Array, name: str) -> Term:
     return h
 
 
-def with_term(problem: Problem, term: Sum, solver: Any) -> Composite:
+def with_term(problem: Problem, term: Sum, solver: Solver) -> Composite:
     """The problem f + h, with h scaled as f is."""
     if isinstance(solver, ProximalNewton) and problem.hessp is None:
         raise ValueError(

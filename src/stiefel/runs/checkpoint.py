@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 
 from stiefel.backends.arrays import is_array, kernels_for, library, to_numpy
-from stiefel.types import Array, Gradient, Manifold
+from stiefel.types import Array, Gradient, Manifold, Solver
 
 from . import archive
 from .files import Lock, refuse_special, remove_partial
@@ -59,7 +59,7 @@ class Checkpoint:
 
     path: Path
     interval: float
-    solver: Any
+    solver: Solver
     fingerprint: dict[str, str]
     x0: Array
     resume: bool = False
@@ -122,7 +122,7 @@ class Checkpoint:
             self.error = None
         self._last = self.clock()
 
-    def load(self, geometry: Any) -> Saved:
+    def load(self, geometry: Manifold) -> Saved:
         """The saved run, or a `CheckpointError`."""
         self._geometry = geometry
         try:
@@ -204,8 +204,8 @@ def open_checkpoint(
     path: Any,
     interval: float,
     resume: bool,
-    solver: Any,
-    geometry: Any,
+    solver: Solver,
+    geometry: Manifold,
     x0: Array,
     **others: Any,
 ) -> Checkpoint:
@@ -252,8 +252,8 @@ def owned(saver: Checkpoint | None) -> AbstractContextManager[Any]:
 
 
 def fingerprint(
-    solver: Any,
-    geometry: Any,
+    solver: Solver,
+    geometry: Manifold,
     x0: Array,
     precond: Any = None,
     hessp: Any = None,
@@ -306,7 +306,7 @@ def _hash(values: Any) -> str:
 # -- the state -----------------------------------------------------------------------------
 
 
-def state_type(solver: Any) -> type:
+def state_type(solver: Solver) -> type:
     """The NamedTuple that ``solver.init`` says it returns."""
     found = get_type_hints(type(solver).init).get("return")
     if not is_record(found):

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from stiefel.backends.arrays import is_true
 from stiefel.function.counted import EvaluationLimit
 from stiefel.geometry.feasibility import feasible, is_feasible
-from stiefel.solvers.problem import Problem
-from stiefel.types import Array
+from stiefel.types import Array, Solver
 
 from .checkpoint import Checkpoint, Saved
 from .ledger import COUNTERS, History, Ledger, Snapshot, SolverState
@@ -25,12 +24,6 @@ from .stopping import Reason, Rule
 PATIENCE = 100  # iterations without progress, plus half of those done, before giving up
 MAX_RESTORATIONS = 3
 HINTS = {Status.STEP_NOT_FOUND: " (stiefel.check_gradient tells whether the gradient is right)"}
-
-
-class Solver(Protocol):
-    def init(self, problem: Problem, x: Array) -> Any: ...
-
-    def step(self, problem: Problem, s: Any) -> Any: ...
 
 
 @dataclass

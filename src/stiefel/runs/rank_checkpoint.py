@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from stiefel.backends.arrays import library
-from stiefel.types import Array, NumpyArray
+from stiefel.types import Array, NumpyArray, Solver
 
 from . import archive
 from .checkpoint import Checkpoint, check_place, identity_text, state_type
@@ -151,7 +151,7 @@ def open_rank_checkpoint(
     path: str | os.PathLike[str],
     interval: float,
     resume: bool,
-    solver: Any,
+    solver: Solver,
     x0: Array,
     **others: Any,
 ) -> RankCheckpoint:

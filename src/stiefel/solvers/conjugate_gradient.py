@@ -30,6 +30,7 @@ from .wolfe import Found, Lost, Wolfe
 
 BETA_RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
 LONGEST_FIRST_TRIAL = 10.0  # columns have length one, and far away a curve turns round
+CANCELLED = 1e-3  # ‖D‖ in units of ‖W‖: less is the rounding of −W + βd, and no cotangent at all
 ETA = 0.4  # Hager and Zhang's bound on negative β
 
 
@@ -102,7 +103,7 @@ class ConjugateGradient:
         return State(x, at._replace(aux=None), W, square, problem.against(x, W, square), 0.0)
 
     def step(self, problem: Problem, s: State) -> State:
-        if not s.at.norm > 0:
+        if not s.at.norm * s.aim.curve.squared_norm > 0:  # or nothing of it is along the manifold
             return s._replace(failure=Status.ROUNDING_LIMIT)
         length = math.sqrt(s.aim.curve.squared_norm)
         longest = s.aim.curve.bounded_length
@@ -130,7 +131,7 @@ class ConjugateGradient:
         slope = beta * products.dg - square
         k, restarted = s.k + 1, False
         size = at.norm * geometry.norm(x, D) if math.isfinite(beta) else math.inf
-        if slope < -LEAST_COSINE * size:
+        if slope < -LEAST_COSINE * size and size > CANCELLED * square:
             aim = Aim(D, slope, geometry.ray(x, D))
         else:
             aim, k, restarted = problem.against(x, W, square), 0, True

@@ -26,7 +26,7 @@ import numpy as np
 from stiefel.backends.arrays import to_numpy
 from stiefel.geometry import Grassmann, Sphere, Stiefel
 from stiefel.geometry.checks import gaussian
-from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Objective, Point
+from stiefel.types import Array, Cotangent, LibraryManifold, Manifold, NumpyArray, Objective, Point
 
 FRAME, LARGEST_FRAME = 40, 200  # vectors of the frame; memory is that many points …
 FRAME_ENTRIES = 20_000_000  # … and more of them where points are small
@@ -51,7 +51,7 @@ class Symmetry(NamedTuple):
     masks: tuple[Array | None, ...]
     dimension: int
 
-    def horizontal(self, geometry: Any, X: Point, W: Cotangent) -> Cotangent:
+    def horizontal(self, geometry: Manifold, X: Point, W: Cotangent) -> Cotangent:
         """W without those rotations; a g*-orthogonal projection."""
         if not self.dimension:
             return W
@@ -102,7 +102,7 @@ def lowest_curvatures(
 
 
 def _orthogonal(
-    geometry: Any, X: Point, W: Cotangent, frame: list[Cotangent]
+    geometry: Manifold, X: Point, W: Cotangent, frame: list[Cotangent]
 ) -> tuple[Cotangent, NumpyArray]:
     """W minus its part in the frame, and the coefficients of that part."""
     column = np.array([geometry.inner(X, v, W) for v in frame])
@@ -120,13 +120,13 @@ def _bordered(M: NumpyArray, column: NumpyArray) -> NumpyArray:
 
 
 def _restarted(
-    geometry: Any, frame: list[Cotangent], values: NumpyArray, Y: NumpyArray
+    geometry: Manifold, frame: list[Cotangent], values: NumpyArray, Y: NumpyArray
 ) -> tuple[list[Cotangent], NumpyArray]:
     kept = [*range(KEPT), *range(len(values) - KEPT_ABOVE, len(values))]
     return [_combined(geometry, frame, Y[:, i]) for i in kept], np.diag(values[kept])
 
 
-def _combined(geometry: Any, frame: list[Cotangent], weights: NumpyArray) -> Cotangent:
+def _combined(geometry: Manifold, frame: list[Cotangent], weights: NumpyArray) -> Cotangent:
     total = geometry.scale(float(weights[0]), frame[0])
     for c, v in zip(weights[1:].tolist(), frame[1:], strict=True):
         total = geometry.combine(1.0, total, c, v)
@@ -134,7 +134,7 @@ def _combined(geometry: Any, frame: list[Cotangent], weights: NumpyArray) -> Cot
 
 
 def _unit(
-    geometry: Any, X: Point, symmetry: Symmetry, W: Cotangent, frame: list[Cotangent]
+    geometry: Manifold, X: Point, symmetry: Symmetry, W: Cotangent, frame: list[Cotangent]
 ) -> Cotangent:
     """W as a unit cotangent, orthogonal to the frame and to the symmetries.
 
@@ -145,7 +145,7 @@ def _unit(
     return geometry.scale(1.0 / geometry.norm(X, W), W)
 
 
-def random_cotangent(geometry: Any, X: Point, rng: np.random.Generator) -> Cotangent:
+def random_cotangent(geometry: Manifold, X: Point, rng: np.random.Generator) -> Cotangent:
     draws = tuple(gaussian(tuple(x.shape), rng, None, x) for x in _leaves(X))
     return geometry.project_direction(X, draws if isinstance(X, tuple) else draws[0])
 
@@ -174,7 +174,7 @@ def find_symmetry(
     return Symmetry(tuple(m if c else None for m, c in zip(masks, counts)), sum(counts))
 
 
-def _every_rotation(factor: Any, x: Array) -> NumpyArray | None:
+def _every_rotation(factor: Manifold, x: Array) -> NumpyArray | None:
     """All entries of Ω; None where points have no columns to rotate, or are spans already."""
     if not isinstance(factor, Stiefel) or isinstance(factor, Grassmann):
         return None
@@ -186,7 +186,7 @@ def _every_rotation(factor: Any, x: Array) -> NumpyArray | None:
     return mask if mask.any() else None
 
 
-def _vanishing(factor: Any, y: Array, G: Array) -> NumpyArray:
+def _vanishing(factor: LibraryManifold, y: Array, G: Array) -> NumpyArray:
     """Entries of skew(YᴴG) that are rounding, beside the size of the gradient."""
     Y, G = _columns(factor, y), _columns(factor, G, like=y)
     k = factor.kernels_at(Y)
@@ -195,7 +195,7 @@ def _vanishing(factor: Any, y: Array, G: Array) -> NumpyArray:
     return np.abs(S) <= math.sqrt(factor.eps(y)) * size
 
 
-def _count(factor: Any, x: Array, mask: NumpyArray) -> int:
+def _count(factor: LibraryManifold, x: Array, mask: NumpyArray) -> int:
     upper = int(np.triu(mask, 1).sum())
     columns = _columns(factor, x)
     if not factor.kernels_at(columns).is_complex(columns):
@@ -203,7 +203,7 @@ def _count(factor: Any, x: Array, mask: NumpyArray) -> int:
     return 2 * upper + int(np.diagonal(mask, axis1=-2, axis2=-1).sum())
 
 
-def _without(factor: Any, x: Array, w: Array, mask: NumpyArray) -> Array:
+def _without(factor: LibraryManifold, x: Array, w: Array, mask: NumpyArray) -> Array:
     X, W = _columns(factor, x), _columns(factor, w, like=x)
     k = factor.kernels_at(X)
     A = k.gram(X, W)
@@ -212,14 +212,14 @@ def _without(factor: Any, x: Array, w: Array, mask: NumpyArray) -> Array:
     return W if X.shape == x.shape else W[..., 0]
 
 
-def _columns(factor: Any, x: Array, like: Array | None = None) -> Array:
+def _columns(factor: Manifold, x: Array, like: Array | None = None) -> Array:
     """Unit vectors (..., n) as columns (..., n, 1)."""
     shape = (x if like is None else like).shape
     vectors = isinstance(factor, Sphere) and not (len(shape) >= 2 and shape[-1] == 1)
     return x[..., None] if vectors else x
 
 
-def _factors(geometry: Any) -> tuple[Any, ...]:
+def _factors(geometry: Manifold) -> tuple[Any, ...]:
     return getattr(geometry, "factors", (geometry,))
 
 

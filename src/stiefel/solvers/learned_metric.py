@@ -254,7 +254,8 @@ def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: fl
     if problem.precond is not None:
         return min(1.0, longest / (geometry.bounded_length(T) or math.inf))
     columns = sum(_columns(part) for part in parts_of(x))
-    return length * math.sqrt(columns / geometry.dot(T, T))
+    square = geometry.dot(T, T)  # 0: the gradient was a rounding error, normal to the manifold
+    return length * math.sqrt(columns / square) if square else 1.0
 
 
 def pairs_of(pair: Secant) -> list[Secant]:

@@ -31,12 +31,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stiefel.backends.numpy import add_product
-from stiefel.types import Array, Gradient, NumpyArray
+from stiefel.types import Array, Gradient, Manifold, NumpyArray
 
 from .columns import symmetrising
 from .parameters import check_integer, check_open_interval
@@ -170,7 +170,7 @@ class RowModel:
         """Off for the rest of the run."""
         return Rows(looks=self.looks)
 
-    def init(self, geometry: Any, X: Array, at: Gradient) -> Rows:
+    def init(self, geometry: Manifold, X: Array, at: Gradient) -> Rows:
         """Nothing known yet; given up at once where points are not real NumPy matrices."""
         kernels = getattr(geometry, "kernels", None)
         matrix = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype == np.float64

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 MOST = 5  # iterations per dimension: rounding delays an end that exact arithmetic has at one
 
@@ -25,7 +25,7 @@ class ModelStep(NamedTuple):
 
 
 def truncated_cg(
-    geometry: Any,
+    geometry: Manifold,
     x: Array,
     G: Array,
     hessian: Callable[[Array], Array],
@@ -49,6 +49,8 @@ def truncated_cg(
     ww, wd, dd = 0.0, 0.0, rz  # ‖W‖², ⟨W, D⟩, ‖D‖² in the preconditioner's inverse
     decrease = largest = 0.0
     for _ in range(MOST * geometry.dimension(x)):
+        if not rz > 0:  # G was the rounding of a gradient without any part along the manifold
+            break
         HD = hessian(D)
         curvature = geometry.inner(x, D, HD)
         if ww > 0 and -accuracy * largest * dd <= curvature <= 0:

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from stiefel.geometry import Euclidean, Sphere, Stiefel
-from stiefel.interop.jax_trees import Choice, leaves_with_paths, path_name
 from stiefel.types import Array
 
 from .formulas import adjoint
 from .jax_masters import finfo, in_working_precision
+from .jax_trees import Choice, leaves_with_paths, path_name
 
 Axes = int | tuple[int, ...]
 

@@ -12,6 +12,7 @@ from stiefel.geometry import Product, Stiefel
 from stiefel.solvers.accelerated import AcceleratedGradient, State
 from stiefel.solvers.noise import Model, Watch
 from stiefel.solvers.problem import Problem
+from stiefel.types import Manifold
 
 from .torch_marks import (
     Mark,
@@ -31,7 +32,7 @@ KEYS = {"params", "param_names", "manifold"}
 STATE_NUMBERS = ("f_X", "gamma", "k", "restarted", "ceiling")
 
 
-def mark_orthonormal(parameter: Tensor, manifold: Any = None) -> Tensor:
+def mark_orthonormal(parameter: Tensor, manifold: Manifold | None = None) -> Tensor:
     """Make a parameter orthonormal, in place, and mark it; `orthonormal` for more than matrices.
 
     The columns of a tall matrix become orthonormal, the rows of a wide one; stacks (..., n, k) of
@@ -74,7 +75,7 @@ class Accelerated(torch.optim.Optimizer):
         params: nn.Module | Iterable[Any],
         method: AcceleratedGradient | None = None,
         *,
-        manifold: Any = None,
+        manifold: Manifold | None = None,
         fixed: bool = False,
         process_group: Any = None,
     ) -> None:
@@ -269,7 +270,7 @@ def _from_tall(x: Tensor, p: Tensor) -> Tensor:
     return mark.scale * mark.parameters(x, tuple(p.shape))[0]
 
 
-def _marked_groups(params: Any, manifold: Any) -> list[dict[str, Any]]:
+def _marked_groups(params: Any, manifold: Manifold | None) -> list[dict[str, Any]]:
     given = list(parameters_of(params) if isinstance(params, nn.Module) else params)
     groups = given if given and isinstance(given[0], dict) else [{"params": given}]
     result = []

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stiefel.types import Manifold
+
 VIEWS = ("matrix", "stack", "kernel")
 ON_MODULE = "_stiefel_orthonormal"
 
@@ -34,7 +36,7 @@ class Mark:
     view: str = "matrix"
     blocks: tuple[int, int] = (1, 1)
     scale: float = 1.0
-    manifold: Any = None  # another one than Stiefel, for `Accelerated` only
+    manifold: Manifold | None = None  # another one than Stiefel, for `Accelerated` only
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Rows and columns of each block, before a wide one is turned."""

@@ -14,7 +14,7 @@ from stiefel.geometry.stiefel import _inner
 from stiefel.geometry.stiefel import _pair as _dot
 from stiefel.solvers.accelerated import AcceleratedGradient
 from stiefel.solvers.noise import ROUNDING
-from stiefel.types import Array
+from stiefel.types import Array, Manifold
 
 from .jax_trees import Choice, leaves_with_paths, path_name
 
@@ -37,7 +37,7 @@ class State(NamedTuple):
 def accelerated(
     learning_rate: float = 0.1,
     *,
-    manifold: Any = None,
+    manifold: Manifold | None = None,
     growth: float = 1.7,  # λ_d
     growth_threshold: float = 0.9,  # c_L
 ) -> Transformation:
