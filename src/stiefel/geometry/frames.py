@@ -51,3 +51,12 @@ def ambient(geometry: Any, X: Any, G: Any) -> Any:
     if hasattr(geometry, "factors"):
         return tuple(map(ambient, geometry.factors, X, G))
     return geometry.ambient(X, G) if isinstance(geometry, Framed) else G
+
+
+def cotangent_shapes(geometry: Any, X: Any) -> list[tuple[int, ...]]:
+    """The shapes of the arrays of a cotangent at X."""
+    if hasattr(geometry, "factors"):
+        return [cotangent_shapes(f, x)[0] for f, x in zip(geometry.factors, X, strict=True)]
+    if isinstance(geometry, FramedRotations):
+        return [(*X.shape[:-2], len(PLANES[geometry.columns]))]
+    return [(*X.shape[:-1], geometry.columns) if isinstance(geometry, Framed) else tuple(X.shape)]
