@@ -1,10 +1,12 @@
-"""A bilevel problem: weights of several data sources, so that their joint subspace fits a target.
+"""Implicit differentiation: a bilevel problem
 
-The lower level is a principal subspace of Σ θ_i C_i; the upper level compares its projector with
-that of labelled data and moves θ by gradient descent.  The gradient goes through the minimiser
-itself: `stiefel.torch.minimize` knows its derivative.
+Several data sources are mixed with weights θ, and the subspace that they give together should fit
+a target. The lower level is a principal subspace of Σ θ_i C_i; the upper level moves θ by
+gradient descent. The gradient goes through the minimiser: `stiefel.torch.minimize` knows its
+derivative. Differences would need one more solve for every weight in every step.
 """
 
+import matplotlib.pyplot as plt
 import torch
 
 import stiefel
@@ -36,12 +38,14 @@ def subspace(theta):
 
 theta = torch.zeros(sources, requires_grad=True)
 optimizer = torch.optim.Adam([theta], lr=0.2)
+losses = []
 for step in range(40):
     optimizer.zero_grad()
     X = subspace(theta)
     loss = ((X @ X.T - target) ** 2).sum()
     loss.backward()
     optimizer.step()
+    losses.append(float(loss.detach()))
     if step % 10 == 0:
         print(f"step {step:2d}  misfit {float(loss.detach()):.4f}")
 
@@ -49,3 +53,9 @@ weights = torch.softmax(theta, 0).detach()
 print("weights", [f"{float(w):.3f}" for w in weights], "misfit", f"{float(loss.detach()):.2e}")
 assert int(weights.argmax()) == 2
 assert float(loss.detach()) < 0.1
+
+fig, axes = plt.subplots(1, 2, figsize=(6, 2.8), layout="constrained")
+axes[0].semilogy(losses)
+axes[0].set(xlabel="step", title="misfit of the subspace")
+axes[1].bar(range(sources), weights)
+axes[1].set(xlabel="source", title="weights", xticks=range(sources))

@@ -1,4 +1,8 @@
-"""Two problems that are not convex, solved with a proof of global optimality."""
+"""Two problems with a proof of optimality
+
+Neither problem is convex, but a certificate proves the answer: rotations from measurements of
+their ratios, and the largest cut of a graph.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""The same problem by every method: what each one counts, in the same units."""
+"""One problem, every method
+
+What each method counts, in the same units: iterations, values, gradients and products with the
+Hessian.
+"""
 
 import stiefel
 from stiefel.objectives import Brockett

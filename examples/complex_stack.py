@@ -1,8 +1,9 @@
-"""A Kohn–Sham-like energy on a complex stack: one orbital matrix for each k-point.
+"""Orbitals at several k-points: a complex stack
 
-E = Σ_k w_k Re Tr C_kᴴ H_k C_k + (a/2) Σ_i ρ_i²,   ρ_i = Σ_k w_k Σ_j |C_k,ij|²
-
-The density couples the k-points, so that they are one problem; the stack is one array.
+A Kohn–Sham-like energy E = Σ_k w_k Re Tr C_kᴴH_kC_k + (a/2) Σ_i ρ_i² with one orbital matrix for
+each k-point. The density couples the k-points, so that they are one problem; the stack is one
+array. At the end NumPy's `eigvalsh` confirms that the orbitals are the lowest of their own
+Hamiltonian.
 """
 
 import numpy as np

@@ -1,6 +1,7 @@
-"""Directions that tell classes apart, and a matrix that many matrices share.
+"""Estimators for discriminant analysis and joint diagonalisation
 
-Needs scikit-learn.
+Directions that tell the digits apart, and a matrix that diagonalises several matrices, with the
+interface of scikit-learn.
 """
 
 import numpy as np

@@ -1,4 +1,9 @@
-"""The smallest use: eigenvectors of a matrix by minimising Brockett's function."""
+"""The smallest use
+
+The eigenvectors of the three smallest eigenvalues of a matrix, by minimising Brockett's function.
+The gradient is the Euclidean one, as if there were no constraint. NumPy's `eigh` gives the same
+numbers, of course: for a plain eigenproblem use an eigensolver.
+"""
 
 import numpy as np
 

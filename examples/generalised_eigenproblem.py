@@ -1,4 +1,8 @@
-"""The lowest vibrations of a membrane: A x = λ B x with sparse finite-element matrices."""
+"""Vibrations of a membrane: A x = λ B x
+
+Sparse finite-element matrices, the constraint XᵀBX = I, and a preconditioner. SciPy's `eigsh` is
+the tool for a plain eigenproblem like this one, and the check.
+"""
 
 import numpy as np
 import scipy.sparse as sparse

@@ -1,4 +1,8 @@
-"""JAX: a compiled function, gradients by autodiff, in double precision; then a compiled loop."""
+"""JAX: a compiled function and a compiled loop
+
+Gradients by autodiff in double precision; then the same method as a pair of functions in the
+style of optax, inside one compiled loop.
+"""
 
 import jax
 import jax.numpy as jnp

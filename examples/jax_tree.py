@@ -1,4 +1,8 @@
-"""A tree of JAX arrays: an orthonormal dictionary and free coefficients; gradients by JAX."""
+"""A tree of JAX arrays, some orthonormal
+
+An orthonormal dictionary and free coefficients; gradients come from JAX. The singular value
+decomposition has the same minimum and serves as a check.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,8 @@
-"""What `auto` saves where one operator acts on all columns: the lowest eigenvectors of a matrix."""
+"""What the row model saves
+
+Where one operator acts on all columns, `auto` recognises it and learns the operator from the
+columns of its steps. The lowest eigenvectors of a matrix, with and without.
+"""
 
 import numpy as np
 

@@ -1,6 +1,7 @@
-"""Foster–Boys orbitals of water: two bonds, two lone pairs and a core.
+"""Localised orbitals of water
 
-Needs the extra ``[chem]``.
+Foster–Boys orbitals: two bonds, two lone pairs and a core. PySCF's own `lo.Boys` maximises the
+same function. Needs the extra `[chem]`.
 """
 
 import numpy as np

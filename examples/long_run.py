@@ -1,11 +1,15 @@
-"""A long run: progress, a callback, a checkpoint; interrupted by Ctrl-C and resumed.
+"""A long run: progress, checkpoint, interruption, resumption
 
-The interrupt is raised by the callback here, as a key press would raise it.
+The run saves itself. An interruption, here raised by the callback as a key press would raise it,
+loses nothing: the same call with `resume=True` goes on and ends with the same bits.
+`scipy.optimize.minimize` can be called again from its last point, but forgets what it has learned
+about the function.
 """
 
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import stiefel
@@ -33,5 +37,17 @@ with tempfile.TemporaryDirectory() as folder:
     result = stiefel.minimize(fun, X0, resume=True, progress=True, **saved)
 
 print(result)
+alone = stiefel.minimize(fun, X0, rtol=1e-8)
+forgetful = stiefel.minimize(
+    fun, stiefel.minimize(fun, X0, maxiter=50).x, gtol=result.gradient_norm
+)
+print(f"evaluations: {alone.nfev} without interruption, {result.nfev} interrupted and resumed, "
+      f"{50 + forgetful.nfev} started afresh from the last point")  # fmt: skip
 assert result.success and result.nit > 50
-assert np.array_equal(result.x, stiefel.minimize(fun, X0, rtol=1e-8).x)  # bit for bit
+assert np.array_equal(result.x, alone.x)  # bit for bit
+
+fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")
+ax.semilogy(result.history["nfev"], result.history["gradient_norm"])
+ax.axvline(result.history["nfev"][50], color="C3", ls="--", label="interrupted and resumed")
+ax.set(xlabel="evaluations", ylabel="gradient norm", title="one run in two pieces")
+ax.legend()

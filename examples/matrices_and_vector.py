@@ -1,4 +1,8 @@
-"""Two orthonormal matrices and a vector: A ≈ U diag(s) Vᵀ, the largest singular triples."""
+"""Two orthonormal matrices and a vector
+
+A ≈ U diag(s) Vᵀ with a manifold for each part; what the manifold does not name is free. NumPy's
+`svd` is the check.
+"""
 
 import numpy as np
 

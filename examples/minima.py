@@ -1,4 +1,8 @@
-"""Is it a minimum?  Saddles of an eigenvalue problem, and the two components of O(8)."""
+"""Is it a minimum?
+
+Saddles of an eigenvalue problem are recognised and left; several starts find both components of
+O(8). SciPy's `orthogonal_procrustes` is the check.
+"""
 
 import numpy as np
 import scipy.linalg

@@ -1,10 +1,11 @@
-"""Constraints beside XᵀX = I: nonnegative components, and a dictionary by the L1 norm of AX.
+"""Nonnegative components, and a dictionary
 
-A second argument is a file for the picture: ``python nonnegative.py parts.png``.
+Bounds and an L1 term beside XᵀX = I. Three bumps with disjoint supports are seen through noise:
+ordinary components mix them, nonnegative ones find them. The second part finds the rotation in
+which data are sparsest.
 """
 
-import sys
-
+import matplotlib.pyplot as plt
 import numpy as np
 
 import stiefel
@@ -46,13 +47,9 @@ error = np.abs(1 - np.abs(Q.T @ learned.x).max(axis=0)).max()
 print(f"dictionary: {learned.nfev} evaluations, error {error:.1e}")
 assert error < 1e-6
 
-if len(sys.argv) > 1:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    for axes, X, title in zip(
-        figure.subplots(1, 2), (free.x, parts.x), ("orthonormal", "orthonormal and X ≥ 0")
-    ):
-        axes.plot(x, X)
-        axes.set(xlabel="x", title=title)
-    figure.savefig(sys.argv[1])
+figure = plt.figure(figsize=(8, 3), layout="constrained")
+for axes, X, title in zip(
+    figure.subplots(1, 2), (free.x, parts.x), ("orthonormal", "orthonormal and X ≥ 0")
+):
+    axes.plot(x, X)
+    axes.set(xlabel="x", title=title)

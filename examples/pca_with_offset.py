@@ -1,6 +1,7 @@
-"""Principal components with a free offset: a dict of an orthonormal matrix and a free vector.
+"""Principal components with a free offset
 
-min over X, c of Σ_i ‖(I − XXᵀ)(d_i − c)‖²
+A dict of an orthonormal matrix X and a free vector c: min Σ_i ‖(I − XXᵀ)(d_i − c)‖². The singular
+value decomposition of the centred data has the same minimum and serves as a check.
 """
 
 import numpy as np

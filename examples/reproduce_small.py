@@ -1,6 +1,7 @@
-"""A small Figure 1 by the experiments package: run, record, fit; a few seconds.
+"""A small figure of the paper
 
-Needs the experiments: ``pip install ./experiments`` in a clone of the repository.
+The experiments package runs, records and fits a small Figure 1 in a few seconds. Needs
+`pip install ./experiments` in a clone of the repository.
 """
 
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""A run that is stopped, saved and resumed ends with the same bits as one left alone."""
+"""Stopped, saved, resumed
+
+A run that is stopped, saved and resumed ends with the same bits as one left alone.
+"""
 
 import tempfile
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""A dissociation curve and fractional occupations, with an SCF object that minimises.
+"""Dissociation curves and fractional occupations with PySCF
 
-Needs the extra ``[chem]``: ``pip install ".[chem]"``.
+An SCF object whose `kernel` minimises: a scanner along a dissociation curve, several starts, and
+smeared occupations. Needs the extra `[chem]`: `pip install ".[chem]"`.
 """
 
 from pyscf import dft, gto, scf

@@ -1,4 +1,8 @@
-"""The call as SciPy's users write it: args, jac=True, SciPy's method names, tol and options."""
+"""The call as in SciPy
+
+`args`, `jac=True`, SciPy's method names, `tol` and `options` mean what they mean in
+`scipy.optimize.minimize`, which has no orthogonality constraints.
+"""
 
 import numpy as np
 

@@ -1,10 +1,10 @@
-"""Three ways to make orthonormal loadings of the digits sparse: entries, rows, and none.
+"""Sparse loadings of images: entries, rows, or none
 
-A second argument is a file for the picture: ``python sparse_loadings.py loadings.png``.
+Three penalties for the loadings of the digits. `L1` makes single loadings zero, `RowNorms` makes
+whole pixels unused. Without a penalty the answer is that of the singular value decomposition.
 """
 
-import sys
-
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -42,12 +42,8 @@ for name, term in terms.items():
 
 assert np.mean(found["L1"] == 0) > 0.4
 
-if len(sys.argv) > 1:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    for row, (name, V) in zip(figure.subplots(3, 4), found.items()):
-        for axes, loading in zip(row, V.T):
-            axes.imshow(loading.reshape(8, 8), cmap="RdBu", vmin=-0.6, vmax=0.6)
-            axes.set(xticks=[], yticks=[], title=name)
-    figure.savefig(sys.argv[1])
+figure = plt.figure(figsize=(8, 6), layout="constrained")
+for row, (name, V) in zip(figure.subplots(3, 4), found.items()):
+    for axes, loading in zip(row, V.T):
+        axes.imshow(loading.reshape(8, 8), cmap="RdBu", vmin=-0.6, vmax=0.6)
+        axes.set(xticks=[], yticks=[], title=name)

@@ -1,7 +1,9 @@
-"""Ten thousand rotations, one for each voxel, in one call.
+"""Ten thousand rotations in one call
 
 Every voxel has twenty directions that were measured before and after a deformation, some of them
-wrongly.  The rotation that fits best in a robust norm has no closed form: 10,000 small problems.
+wrongly. The rotation that fits best in a robust norm has no closed form: 10,000 small problems,
+solved together by `minimize_many`. The closed form of Kabsch for least squares is the start, and
+the comparison.
 """
 
 import numpy as np

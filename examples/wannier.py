@@ -1,8 +1,7 @@
-"""Maximally localised Wannier functions: the lower band of a chain, and the bonds of diamond.
+"""Wannier functions of bands: a chain, and the bonds of diamond
 
-    python examples/wannier.py [picture.png]
-
-The second half needs the extra ``[chem]``, and the picture Matplotlib.
+Maximally localised functions from the bands at many k-points, in whatever phases the eigensolver left
+them. The chain has a closed form to compare with. The second half needs the extra `[chem]`.
 """
 
 import sys
@@ -82,8 +81,8 @@ def draw(path):
     right.set(xlabel="distance of the cell, Bohr", ylabel="norm of the coefficients in it")
     right.set_title("How fast the functions fall")
     right.legend()
-    figure.savefig(path, dpi=110)
+    if path:
+        figure.savefig(path, dpi=110)
 
 
-if len(sys.argv) > 1:
-    draw(sys.argv[1])
+draw(sys.argv[1] if len(sys.argv) > 1 else None)

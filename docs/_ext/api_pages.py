@@ -46,6 +46,7 @@ MODULES = {
     "stiefel.objectives": ("Functions with known minima", ()),
     "stiefel.applications.scf": ("Electronic structure", ()),
     "stiefel.applications.localization": ("Orbital localisation", ("localize", "Localized")),
+    "stiefel.applications.wannier": ("Wannier functions", ()),
     "stiefel.applications.compressed_modes": (
         "Compressed modes",
         ("compressed_modes", "Modes", "refined", "closed_form", "wells", "plot"),

@@ -59,8 +59,18 @@ def add_scaled(X: Array, V: Array, t: Array) -> Array:
     return X.addcmul(V, t) if hasattr(X, "addcmul") else X + V * t
 
 
+def add_multiple(X: Array, V: Array, c: float) -> Array:
+    """X + cV for a number c, in one kernel where the library has one."""
+    return X.add(V, alpha=c) if hasattr(X, "addcmul") else X + c * V
+
+
 def squared_norm(A: Array) -> Array:
-    """‖A‖²_F of each matrix, with two axes of length one; smooth at A = 0."""
+    """‖A‖²_F of each matrix, with two axes of length one; smooth at A = 0 where it must be.
+
+    Nobody differentiates a step of PyTorch, and its norm reads the matrix once.
+    """
+    if hasattr(A, "addcmul"):
+        return A.norm(dim=(-2, -1), keepdim=True).square()
     return (A * A.conj()).real.sum((-2, -1))[..., None, None]
 
 
@@ -96,20 +106,19 @@ def _inverse_root(degree: int) -> tuple[float, ...]:
 SINGLE, DOUBLE = (_inverse_root(6), 3), (_inverse_root(15), 5)
 
 
-def polynomial(c: tuple[float, ...], width: int, E: Array, E2: Array, t2: Array) -> Array:
-    """Σ cᵢ (t²E)ⁱ from i = 1 on, by Horner's rule in E^width; E2 = E².
+def polynomial(c: tuple[float, ...], width: int, E: Array, E2: Array) -> Array:
+    """Σ cᵢ Eⁱ from i = 1 on, by Horner's rule in E^width; E2 = E².
 
     ``width`` divides the degree; width − 2 + degree/width − 1 products.
     """
     powers = [E, E2]
     while len(powers) < width:
         powers.append(stack_product(powers[-1], E))
-    scales = [t2**i for i in range(1, len(c))]
     total: Array = None
     for start in reversed(range(0, len(c) - 1, width)):
-        block = powers[0] * (c[start + 1] * scales[start])
+        block = powers[0] * c[start + 1]
         for j in range(1, width):
-            block = add_scaled(block, powers[j], c[start + j + 1] * scales[start + j])
+            block = add_multiple(block, powers[j], c[start + j + 1])
         total = block if total is None else add_scaled_product(block, powers[-1], total)
     return total
 
@@ -129,7 +138,7 @@ def polar(X: Array, V: Array, I: Array, scale: float = 1.0) -> Array:  # noqa: E
     t2 = (squared_norm(E2) / LARGEST**4).clip(1.0) ** -0.25  # exactly 1 for short steps
     Y = add_scaled(X, V, f * t2**0.5)
     c, width = DOUBLE if "64" in str(I.real.dtype) else SINGLE
-    Y = add_scaled_product(Y, Y, polynomial(c, width, E, E2, t2))
+    Y = add_scaled_product(Y, Y, polynomial(c, width, E * t2, E2 * t2**2))
     return Y * scale if scale != 1.0 else Y
 
 

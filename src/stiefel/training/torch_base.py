@@ -196,13 +196,18 @@ class ManifoldOptimizer(torch.optim.Optimizer):
         rest = [g for g in gradients if g.dtype != torch.float16]
         norms = torch._foreach_norm(half, 2, dtype=torch.float32) if half else ()
         norms = (*norms, *(torch._foreach_norm(rest) if rest else ()))
-        finite = torch.stack([s.to(device, torch.float32) for s in norms]).isfinite().all()
+        total = torch.stack([s.to(device, torch.float32) for s in norms]).sum()
+        finite = total - total == 0  # in fewer kernels than isfinite
         found = getattr(self, "found_inf", None)
         return finite if found is None else finite & (found.to(device) == 0)
 
     def _move(self, group: Group, batch: Batch, finite: Tensor) -> None:
         # Under autocast the products of a step would be rounded to 8 bits, and their defect stay.
-        with torch.autocast(finite.device.type, enabled=False):
+        device = finite.device.type
+        if torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                self._step_of(group, batch, finite)
+        else:
             self._step_of(group, batch, finite)
 
     def _step_of(self, group: Group, batch: Batch, finite: Tensor) -> None:

@@ -1,11 +1,18 @@
-"""A rotation that makes weights easier to quantise, learned in bfloat16 with Muon."""
+"""A learned rotation for quantisation
 
+Weights with a few large channels lose much when they are rounded to four bits. A rotation of the
+channels spreads the large ones; it is undone after rounding and costs nothing in accuracy. Random
+and Hadamard rotations are the usual choice. Here the rotation is learned, in bfloat16, with
+`Muon`.
+"""
+
+import matplotlib.pyplot as plt
 import torch
 
 import stiefel.torch
 
 torch.manual_seed(0)
-size = 48
+size = 64
 weights = torch.randn(96, size) * torch.exp(torch.randn(size))  # some channels are outliers
 
 
@@ -33,6 +40,17 @@ for _ in range(150):
 after = float(error(rotation.detach().float()))
 master = optimizer.state[rotation]["master"]  # float32, where small steps are not lost
 defect = float(torch.linalg.matrix_norm(master.mT @ master - torch.eye(size), 2))
-print(f"4-bit error {before:.4f} → {after:.4f}; ‖RᵀR − I‖ of the master = {defect:.1e}")
+random = torch.linalg.qr(torch.randn(size, size))[0]
+hadamard = torch.ones(1, 1)
+while len(hadamard) < size:
+    hadamard = torch.kron(hadamard, torch.tensor([[1.0, 1.0], [1.0, -1.0]])) / 2**0.5
+errors = {"none": before, "random": float(error(random)), "Hadamard": float(error(hadamard))}
+errors["learned"] = after
+print("relative 4-bit error:", ", ".join(f"{name} {e:.4f}" for name, e in errors.items()))
+print(f"‖RᵀR − I‖ of the float32 master = {defect:.1e}")
 assert after < 0.7 * before
 assert defect < 2e-6
+
+fig, ax = plt.subplots(figsize=(4.4, 2.8), layout="constrained")
+ax.bar(list(errors), list(errors.values()), color=["0.7", "0.7", "0.7", "C0"])
+ax.set(title="relative error of 4-bit weights")
