@@ -46,6 +46,7 @@ class Kernels:
     pure_numpy = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
     whole = True  # every row of a matrix is here
     fuses = False  # there are faster versions of the formulas for single matrices
+    compiles = False  # formulas are compiled, once for every shape that they meet
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp

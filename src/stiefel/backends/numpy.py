@@ -264,5 +264,8 @@ def add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:
     if out.ndim != 2 or gemm is None or not out.flags.c_contiguous or not X.flags.c_contiguous:
         out += alpha * (X @ S)
         return out
+    if S.size == 1:  # a column: gemm takes ten times as long
+        _AXPY[out.dtype](X.reshape(-1), out.reshape(-1), a=alpha * S.item())
+        return out
     transposed = gemm(alpha, S.T, X.T, beta=1.0, c=out.T, overwrite_c=True)
     return transposed.T

@@ -1,4 +1,4 @@
-"""Square and nearly square matrices, 2k ≥ n, in a frame that moves with the point.
+"""Square and nearly square matrices, 2k > n, in a frame that moves with the point.
 
 A point is the whole n×n unitary matrix Q = [X, X⊥]; the user sees its first k columns.  Cotangents
 and tangents at Q are their coordinates QᴴW = [A; N], n×k arrays with a skew k×k matrix A and

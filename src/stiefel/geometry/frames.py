@@ -12,6 +12,7 @@ from .rotations import Orthogonal, SpecialOrthogonal, Unitary
 from .stiefel import Stiefel
 from .turns import PLANES, FramedRotations
 
+HALF = 30  # columns of an X with 2k = n up to which operators are learned (`solvers.row_model`)
 FRAMED_MANIFOLDS = (Stiefel, SpecialOrthogonal, Orthogonal, Unitary)
 
 
@@ -38,8 +39,8 @@ def _fits(manifold: Manifold, X: Array) -> bool:
     """Without a constraint's matrix, rows elsewhere, or functions of a class of the user's."""
     if not isinstance(manifold, Stiefel) or type(manifold) not in FRAMED_MANIFOLDS:
         return False
-    here = manifold.B is None and manifold.kernels_at(X).whole
-    return here and X.shape[-1] > 1 and 2 * X.shape[-1] >= X.shape[-2]
+    (n, k), here = X.shape[-2:], manifold.B is None and manifold.kernels_at(X).whole
+    return here and k > 1 and (2 * k > n or (2 * k == n and k > HALF))
 
 
 def seen(geometry: Manifold, X: Any) -> Any:
