@@ -46,6 +46,7 @@ class Kernels:
     pure_numpy = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
     whole = True  # every row of a matrix is here
     fuses = False  # there are faster versions of the formulas for single matrices
+    compiles = False  # formulas are compiled, once for every shape that they meet
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -224,6 +225,15 @@ class Kernels:
     def solve(self, A: Array, B: Array) -> Array:
         """A⁻¹B for a small (stack of) A."""
         return self.xp.linalg.solve(A, B)
+
+    def divide(self, B: Array, A: Array) -> Array:
+        """BA⁻¹ for a small (stack of) A."""
+        flip = self.xp.matrix_transpose
+        return flip(self.solve(flip(A), flip(B)))
+
+    def contiguous(self, A: Array) -> Array:
+        """A, written out where it is a part of something larger."""
+        return A
 
     def assemble(self, rows: Sequence[Sequence[Array]]) -> Array:
         """A matrix from its blocks."""

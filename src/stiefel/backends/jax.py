@@ -18,6 +18,8 @@ from .base import Kernels
 
 
 class JaxKernels(Kernels):
+    compiles = True
+
     def __init__(self) -> None:
         super().__init__(jnp)
         self._compiled: dict[Any, Callable[..., Any]] = {}  # shared by weighted copies

@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from stiefel.backends.arrays import kernels_for
 from stiefel.types import Aim, Gradient, Point, Status, Tangent
 
 from .learned_metric import (
@@ -36,7 +37,8 @@ from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .noise import Watch
 from .parameters import check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
-from .row_model import OFF, RowModel, Rows, StepEnds
+from .row_model import GIVEN_UP, OFF, RowModel, Rows
+from .row_recognition import StepEnds
 from .secant_search import SearchStep, SecantSearch
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
@@ -90,6 +92,8 @@ class LBFGS:
     True
     """
 
+    framed: ClassVar[bool] = True  # it asks for nothing that frames do not have
+
     memory: int = 10
     metric: LearnedMetric | None = None
     rows: RowModel | None = None
@@ -115,12 +119,12 @@ class LBFGS:
     def init(self, problem: Problem, x: Point) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
-        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE_POINT
-        pairs = NOTHING if large else no_pairs(geometry, x, self.memory)
+        large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
+        pairs = NOTHING if large else no_pairs(geometry, at.G, self.memory)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None
-            rows = self.rows.init(geometry, x, at) if fit else self.rows.given_up
+            rows = self.rows.init(geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     def step(self, problem: Problem, s: State) -> State:
@@ -140,15 +144,15 @@ class LBFGS:
         learned, kept = still_invariant(geometry, x, at, s.learned)
         if not kept:
             pairs = pairs.forgotten()
-        ends = StepEnds(s.x, s.at, x, at)
-        rows = s.rows if self.rows is None else self.rows.observe(s.rows, ends)
-        if rows.on:  # its steps are no sample of curvature: nothing else learns from them
+        ends, span = StepEnds(s.x, s.at, x, at), learned[0].metric.horizontal
+        rows = s.rows if self.rows is None else self.rows.observe(problem, s.rows, ends, span)
+        if rows.exact:
             new = self._aimed(problem, x, at, NOTHING, learned, gamma, rows)
             return new._replace(watch=taken.watch)
-        if s.rows.on:
-            pairs = no_pairs(geometry, x, self.memory)
-            learned = tuple(n._replace(metric=n.metric._replace(D=s.rows.D)) for n in learned)
-        elif self.metric is not None and problem.precond is None:
+        if s.rows.exact:
+            pairs, learned = self._without(problem, s.rows, x, learned)
+        elif self.metric is not None and problem.precond is None and not (rows.on or s.rows.on):
+            # Steps of the row model are no sample of curvature: nothing is learned from them.
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric
@@ -175,25 +179,18 @@ class LBFGS:
         if at.norm == 0 or not at.finite:
             return State(x, bare, Aim(at.G, 0.0, geometry.ray(x, at.G)), pairs, learned, gamma)
         metric = metric_of(geometry, learned)
-        if rows.on and self.rows is not None:
-            T = self.rows.direction(rows, x, at, learned[0].metric.horizontal)
-            slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-            if slope < -LEAST_COSINE * at.norm * curve.length:
-                aim = Aim(T, slope, curve, metric)
-                state = State(x, bare, aim, pairs, learned, gamma, rows=rows)
-                return state._replace(expected_decrease=-0.5 * slope)
-            rows, pairs, forgot = self.rows.given_up, no_pairs(geometry, x, self.memory), True
-        T = self._direction(problem, x, at, pairs, learned, gamma)
+        T = self._direction(problem, x, at, pairs, learned, gamma, rows)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        if pairs.in_use and not slope < -LEAST_COSINE * at.norm * curve.length:
-            pairs, forgot = pairs.forgotten(), True
-            T = self._direction(problem, x, at, pairs, learned, gamma)
+        if (pairs.in_use or rows.on) and not slope < -LEAST_COSINE * at.norm * curve.length:
+            pairs, learned = self._without(problem, rows, x, learned, pairs.forgotten())
+            rows, forgot = GIVEN_UP if rows.on else rows, True
+            T = self._direction(problem, x, at, pairs, learned, gamma, rows)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         aim = Aim(T, slope, curve, metric)
-        expected = -0.5 * slope if pairs.in_use else math.inf
+        expected = -0.5 * slope if pairs.in_use or rows.on else math.inf
         state = State(x, bare, aim, pairs, learned, gamma, pairs.in_use, forgot, rows=rows)
         return state._replace(expected_decrease=expected)
 
@@ -205,8 +202,12 @@ class LBFGS:
         pairs: Pairs,
         learned: tuple[Learned, ...],
         gamma: float,
+        rows: Rows,
     ) -> Tangent:
         """−H ∇f."""
+        if rows.known is not None and self.rows is not None:
+            horizontal = learned[0].metric.horizontal
+            return self.rows.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
         if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
@@ -221,8 +222,22 @@ class LBFGS:
             limit = s.watch.blind or abs(s.aim.slope) <= problem.noise.worst(s.at.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)
-        pairs, rows = s.pairs.forgotten(), s.rows
-        if rows.on and self.rows is not None:
-            pairs, rows = no_pairs(problem.geometry, s.x, self.memory), self.rows.given_up
-        new = self._aimed(problem, s.x, at, pairs, s.learned, s.gamma, rows)
+        pairs, learned = self._without(problem, s.rows, s.x, s.learned, s.pairs.forgotten())
+        rows = GIVEN_UP if s.rows.on else s.rows
+        new = self._aimed(problem, s.x, at, pairs, learned, s.gamma, rows)
         return new._replace(restarted=True, watch=s.watch)
+
+    def _without(
+        self,
+        problem: Problem,
+        rows: Rows,
+        x: Point,
+        learned: tuple[Learned, ...],
+        pairs: Pairs = NOTHING,
+    ) -> tuple[Pairs, tuple[Learned, ...]]:
+        """Pairs and metric once an exact row model has ended: none of its own, and its D."""
+        if rows.known is None or not rows.exact:
+            return pairs, learned
+        D = kernels_for(x).asarray(rows.known.columns.D, x)
+        metrics = (leaf._replace(metric=leaf.metric._replace(D=D)) for leaf in learned)
+        return no_pairs(problem.geometry, x, self.memory), tuple(metrics)
