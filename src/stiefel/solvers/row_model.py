@@ -149,7 +149,7 @@ class RowModel:
         kernels = getattr(geometry, "kernels", None)
         if kernels is None or at.level is None or isinstance(X, tuple) or len(X.shape) != 2:
             return GIVEN_UP
-        return OFF if 2 * X.shape[1] < kernels.rows(X) else GIVEN_UP
+        return OFF if 2 * X.shape[1] <= kernels.rows(X) else GIVEN_UP
 
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""
