@@ -39,7 +39,7 @@ TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 # Where the lines stand.
 METRIC = "solvers/learned_metric.py"
 OPERATOR = "nonsmooth/learned_operator.py"
-LEAPS = "nonsmooth/proximal_lbfgs.py"
+LEAPS = "nonsmooth/leap.py"
 STEIHAUG = "solvers/steihaug.py"
 TRUST = "solvers/trust_region.py"
 CG = "solvers/conjugate_gradient.py"

@@ -21,7 +21,7 @@ MARKDOWN = [p for p in MARKDOWN if not set(GENERATED) & set(p.relative_to(ROOT).
 PAGES = sorted(p for p in MARKDOWN if BLOCK.search(p.read_text(encoding="utf-8")))
 
 
-def run(script, folder):
+def run(script, folder, *options):
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     needed = re.findall(
@@ -32,14 +32,15 @@ def run(script, folder):
     for library in needed:
         pytest.importorskip(library)
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=folder, env=environment, capture_output=True, text=True
-    )
+        [sys.executable, *options, str(script)],
+        cwd=folder, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.stem)
 def test_example(script, tmp_path):
-    run(script, tmp_path)
+    run(script, tmp_path, "-W", "error")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

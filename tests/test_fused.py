@@ -44,10 +44,10 @@ def case(seed, n, k, is_complex, scale):
     return kernels, {
         "prepare": (X, W),
         "prepare_tangent": (X, T, 0.5),
-        "lifted": (grams,),
+        "frame_between": (grams,),
         "squared_speed": (frame,),
         "displacement": (frame, t),
-        "moved": (frame, t),
+        "point_coefficients": (frame, t),
         "point": (X, W, frame, t),
         "extrapolate": (X, Y, 1.6),
         "secant_pair": (X, W, frame, N, t, G, turns[0], G_new, turns[1]),
@@ -89,7 +89,11 @@ def test_fused_equals_formula(name, seed, k, extra, is_complex, exponent):
     kernels, arguments = case(seed, k + extra, k, is_complex, 10.0**exponent)
     expected = numbers(formula(name)(kernels, *arguments[name]))
     found = numbers(getattr(fused, name)(kernels, *arguments[name]))
-    if name in ("moved", "point", "displacement"):  # N stands in the basis of the frame: the same
+    if name in (
+        "point_coefficients",
+        "point",
+        "displacement",
+    ):  # N stands in the basis of the frame: the same
         assert len(found) == len(expected)
     size = max(float(np.abs(e).max()) for e in expected)
     for f, e in zip(found, expected, strict=True):

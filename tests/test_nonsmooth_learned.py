@@ -51,7 +51,7 @@ def observed(fun, steps, seed=0):
     for _ in range(steps):
         S = rng.standard_normal((N, K))
         change = fun(X + S)[1] - fun(X)[1]
-        operator = operator.after(S.ravel(), change.ravel(), space)
+        operator = operator.after(S.ravel(), change.ravel())
     return operator
 
 
@@ -75,7 +75,7 @@ def test_rounding_is_not_learned():
     S = rng.standard_normal((N, K))
     S[:, 1] = S[:, 0] + 1e-9 * S[:, 1]
     change = -2 * B.T @ (B @ S) + 1e-12 * rng.standard_normal((N, K))
-    operator = LearnedOperator.unknown(space).after(S.ravel(), change.ravel(), space)
+    operator = LearnedOperator.unknown(space).after(S.ravel(), change.ravel())
     assert operator.possible
     assert len(operator.Q) == K - 1
 

@@ -8,15 +8,15 @@ import pytest
 from stiefel.applications.compressed_modes import closed_form, compressed_modes
 
 
-@pytest.mark.parametrize("seed", [11, 23])
+@pytest.mark.parametrize("seed", [11, 201, 206])
 def test_the_last_stage_is_the_problem_itself(seed):
     modes = compressed_modes((1000,), (100.0,), 10, 5.0, seed=seed)
     last = modes.results[-1]
     assert last.success, last.message
     assert modes.residual <= 1e-8
-    assert modes.energy <= 5.64033
+    assert modes.energy <= 5.640295  # each mode by itself; overlapping ones are above 5.64031
     assert modes.energy == pytest.approx(last.fun, abs=1e-10)
-    assert modes.evaluations <= 350
+    assert modes.evaluations <= 150
     assert np.linalg.norm(modes.X.T @ modes.X - np.eye(10)) < 1e-13
     # A mode that touches no other one is as long as the closed form says, to two grid points.
     assert modes.supports.min() == pytest.approx(closed_form(5.0, 1).extent, abs=0.25)

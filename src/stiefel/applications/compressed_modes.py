@@ -169,7 +169,7 @@ def compressed_modes(
     objective = CompressedModes(tuple(shape), tuple(lengths), mu, stages[0] * size, potential)
     X = _first(objective, number, seed) if start is None else start
     flat = FLAT_DECREASE * min(1.0, abs(objective.value(X)))  # relative also where |f| < 1
-    results = []
+    results: list[stiefel.Result] = []
     for epsilon in stages:
         objective = _objective(objective, epsilon * size)
         result = stiefel.minimize(
@@ -182,11 +182,36 @@ def compressed_modes(
             callback=callback,
             progress=progress,
         )
-        X = result.x
+        X = spaced(objective, result) if len(results) < 2 else result.x
         results.append(result)
     if gtol:
         results.append(_finished(objective, X, gtol, callback, progress))
     return Modes(results[-1].x, objective, tuple(results))
+
+
+def spaced(o: CompressedModes, result: stiefel.Result) -> Array:
+    """Copies of the best mode at equal distances on a ring, if that lowers the value.
+
+    Free modes have no place of their own and are translates of each other; where two of them
+    overlap they part slowly, and each settles on the grid by itself: most of a run is spent on
+    that.  Moving a mode by grid points leaves its own value as it is.  Two evaluations: one of the
+    modes apart, one of the copies.
+    """
+    X = result.x
+    if len(o.shape) > 1 or o.potential is not None:
+        return X
+    n, k = X.shape
+    centres = np.angle(np.exp(2j * np.pi * np.arange(n) / n) @ X**2) * n / (2 * np.pi)
+    order = np.argsort(centres)
+    places = centres[order[0]] + np.arange(k) * n / k
+    places += np.mean(centres[order] - places)
+    moved = np.empty_like(X)
+    best = min(range(k), key=lambda j: o.value(X[:, j : j + 1]))
+    for place, j in zip(places, order):
+        moved[:, j] = np.roll(X[:, best], round(place - centres[best]))
+    moved = stiefel.nearest(moved)
+    result.nfev += 2
+    return moved if o.value(moved) < result.fun else X
 
 
 def _inside(o: CompressedModes, X: Array) -> Array:

@@ -36,7 +36,8 @@ def check_array(X: Array, name: str, may_be_empty: bool = False) -> None:
             f"{name} has dtype {X.dtype}; expected float32, float64, complex64 or complex128: "
             "small precisions cannot hold an orthonormal matrix, larger ones have no LAPACK"
         )
-    if str(getattr(X, "layout", "torch.strided")) != "torch.strided":
+    layout = str(getattr(X, "layout", ""))  # JAX has something else of that name
+    if layout.startswith("torch.") and layout != "torch.strided":
         raise TypeError(f"{name} is a sparse tensor; expected a dense one: pass {name}.to_dense()")
     if not is_floating(X):
         raise TypeError(

@@ -39,27 +39,33 @@ class LearnedOperator(NamedTuple):
 
     @classmethod
     def unknown(cls, space: Space) -> LearnedOperator:
-        n = space.matrix[0] if space.matrix else 0
-        empty = np.zeros((0, n))
-        return cls(empty, empty, possible=space.matrix is not None)
+        """Nothing known yet; of one real matrix something can be."""
+        if space.matrix is None:
+            return NO_OPERATOR
+        empty = np.zeros((0, space.matrix[0]))
+        return cls(empty, empty)
 
     def model(self) -> NystromModel:
         return NystromModel(self.Q, self.P)
 
-    def after(self, step: Array, change: Array, space: Space) -> LearnedOperator:
+    def after(self, step: Array, change: Array) -> LearnedOperator:
         """What is known after a step of f with its change of gradient, as flat vectors."""
-        if not self.possible or space.matrix is None:
+        if not self.possible:
             return self
-        S, Y = (v.reshape(space.matrix).T for v in (step, change))
+        n = self.Q.shape[1]
+        S, Y = (v.reshape(n, -1).T for v in (step, change))
         error = _ratio(Y - self.model().times(S), Y) if len(self.Q) else math.inf
         if error <= KNOWN:
             return self._replace(error=error)
         Q, P = _extended(self.Q, self.P, S, Y)
         K = Q @ P.T
         symmetric = _ratio(K - K.T, K) <= ASYMMETRY
-        if not symmetric or len(Q) > MOST_BLOCKS * space.matrix[1]:
-            return LearnedOperator.unknown(space)._replace(possible=False)
+        if not symmetric or len(Q) > MOST_BLOCKS * len(S):
+            return NO_OPERATOR
         return LearnedOperator(Q, P, error)
+
+
+NO_OPERATOR = LearnedOperator(np.zeros((0, 0)), np.zeros((0, 0)), possible=False)
 
 
 class NystromModel:

@@ -8,7 +8,8 @@
 
 Near a solution the zeros stand and the method is quadratic.  Far from it the steps are those of
 `quasi_newton`: the first twenty, or until the zeros have held for three steps; and again when
-Newton's step is refused.  Beneath the rounding of F a step is accepted if χ falls.
+Newton's step is refused.  If f turns out to be quadratic by them, there is a `leap`.  Beneath the
+rounding of F a step is accepted if χ falls.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from stiefel.solvers.parameters import check_integer
 from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint
+from .leap import is_ready, leap
 from .pattern import Tangents, same
 from .quasi_newton import QuasiNewton
 from .quasi_newton import State as Inner
@@ -60,6 +62,8 @@ class ProximalNewton:
         The pairs of the quasi-Newton steps.
     patience : int
         The quasi-Newton steps before the first Newton step, at most.
+    learn : bool
+        Whether the operator of a quadratic f is learned.
 
     Examples
     --------
@@ -77,6 +81,7 @@ class ProximalNewton:
 
     memory: int = 5
     patience: int = 20
+    learn: bool = True
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
@@ -84,13 +89,19 @@ class ProximalNewton:
 
     @cached_property
     def _quasi(self) -> QuasiNewton:
-        return QuasiNewton(memory=self.memory)
+        return QuasiNewton(memory=self.memory, learn=self.learn)
 
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
+        return self.begun(inner)
+
+    def begun(self, inner: Inner) -> State:
+        """The state from which the quasi-Newton steps of ``inner`` go on."""
         return State(inner.x, inner.at, inner, self.patience, gamma=inner.gamma)
 
     def step(self, problem: Composite, s: State) -> State:
+        if is_ready(s.inner):
+            return self._went_on(problem, s, leap(problem, s.inner, self._quasi, self), s.left)
         if s.left > 0 and s.steady < STEADY_STEPS:
             return self._quasi_step(problem, s, s.left - 1)
         base = self._identified(problem, s.inner)
@@ -112,7 +123,10 @@ class ProximalNewton:
         )
 
     def _quasi_step(self, problem: Composite, s: State, left: int) -> State:
-        inner = self._quasi.step(problem, s.inner)
+        return self._went_on(problem, s, self._quasi.step(problem, s.inner), left)
+
+    def _went_on(self, problem: Composite, s: State, inner: Inner, left: int) -> State:
+        """The state after a step that was not Newton's."""
         old, new = s.inner.point, inner.point
         held = not inner.restarted and same(problem.h.support(old.x), problem.h.support(new.x))
         held = held and _holds(problem, new)

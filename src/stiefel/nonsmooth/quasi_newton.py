@@ -10,8 +10,9 @@ So the raw differences of gradients are kept, and y is formed anew at every step
     σ = ‖y‖/‖s‖ of the newest pair, the geometric mean of the two values of Barzilai and Borwein
 
 A step is accepted if F falls by a part of what the model says; otherwise B is doubled and the trial
-becomes a pair.  The factor goes down again after steps that were accepted at once.  Cost beside the
-evaluation: two subproblems of one or two Newton steps, O(nk³ + mnk²).
+becomes a pair.  The factor goes down again after steps that were accepted at once.  Every pair also
+tells of the operator that ∇f may have (`learned_operator`).  Cost beside the evaluation: two
+subproblems of one or two Newton steps, O(nk³ + mnk²).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from stiefel.solvers.parameters import check_integer, check_open_interval
 from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint, Value
+from .learned_operator import NO_OPERATOR, LearnedOperator
 from .subproblem import COARSEST, FINEST, LowRankModel, ProximalStep, proximal_step
 
 MOST_REJECTIONS = 40
@@ -46,6 +48,7 @@ class State(NamedTuple):
     gamma: float = 0.0  # 1/σ of the last step
     k: int = 0  # pairs held
     rejections: int = 0  # since the last accepted step
+    operator: LearnedOperator = NO_OPERATOR  # that f may have
     restarted: bool = False
     watch: Watch = Watch()
     failure: Status | None = None
@@ -63,11 +66,14 @@ class QuasiNewton:
         The part of the predicted decrease that a step must bring.
     caution : float
         A pair is used if ⟨s, y⟩ > caution ‖s‖‖y‖.
+    learn : bool
+        Whether the operator of a quadratic f is learned.
     """
 
     memory: int = 5
     sufficient_decrease: float = 1e-4
     caution: float = 1e-3
+    learn: bool = True
 
     def __post_init__(self) -> None:
         check_integer(self, "memory", 1)
@@ -78,7 +84,8 @@ class QuasiNewton:
         at, sigma, s, y = first_point(problem, x)
         X, gradient = problem.book(at)
         S = np.zeros((0, len(at.x)))
-        state = State(X, gradient, at, S, S, sigma, sigma, gamma=1.0 / sigma)
+        operator = LearnedOperator.unknown(problem.space) if self.learn else NO_OPERATOR
+        state = State(X, gradient, at, S, S, sigma, sigma, 1.0, 1.0 / sigma, operator=operator)
         return self.remembered(state, s, y) if s.any() else state
 
     def step(self, problem: Composite, s: State) -> State:
@@ -152,8 +159,9 @@ class QuasiNewton:
             return s
         S = np.vstack([s.S, step])[-self.memory :]
         Y = np.vstack([s.Y, change])[-self.memory :]
-        slope = math.sqrt(float(change @ change) / float(step @ step))
-        return s._replace(S=S, Y=Y, k=len(S), steepest=max(s.steepest, slope))
+        steepest = max(s.steepest, math.sqrt(float(change @ change) / float(step @ step)))
+        operator = s.operator.after(step, change)
+        return s._replace(S=S, Y=Y, k=len(S), steepest=steepest, operator=operator)
 
     def _model(self, problem: Composite, s: State) -> tuple[float, LowRankModel | None]:
         """σ and the memory, with the curvature of today's Lagrangian."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Point, Tangent
+from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Tangent
 
 
 class Pairs(NamedTuple):
@@ -52,9 +52,10 @@ class Pairs(NamedTuple):
 NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
-def no_pairs(geometry: Manifold, x: Point, memory: int) -> Pairs:
+def no_pairs(geometry: Manifold, G: Cotangent, memory: int) -> Pairs:
+    """For vectors like G."""
     rows = memory + 1
-    blocks = _block(geometry, x, rows), _block(geometry, x, rows)
+    blocks = _block(geometry, G, rows), _block(geometry, G, rows)
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
 
 
@@ -111,10 +112,10 @@ def _kernels(geometry: Manifold, C: Array) -> Kernels:
     return getattr(geometry, "kernels", None) or kernels_for(C)
 
 
-def _block(geometry: Manifold, x: Point, rows: int) -> Any:
-    if isinstance(x, tuple):
-        return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, x, strict=True))  # type: ignore[attr-defined]
-    return _kernels(geometry, x).block(x, rows)
+def _block(geometry: Manifold, G: Cotangent, rows: int) -> Any:
+    if isinstance(G, tuple):
+        return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, G, strict=True))  # type: ignore[attr-defined]
+    return _kernels(geometry, G).block(G, rows)
 
 
 def _row(C: Array) -> Any:

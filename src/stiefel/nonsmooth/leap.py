@@ -1,0 +1,61 @@
+"""To the minimum of f̂ + h, the model with the learned operator, at the price of one evaluation.
+
+When the operator foretells a step of f well, `proximal_newton` minimises f̂ + h as far as the error
+of f̂ allows, and f is evaluated there.  If F refuses the point, f is not what it seemed, and the
+operator is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from stiefel.solvers.noise import Watch
+
+from .composite import Composite
+from .learned_operator import NO_OPERATOR, surrogate
+from .quasi_newton import QuasiNewton, State
+
+TRUSTED_ERROR = 0.01  # of what the operator foretells, at which f̂ is minimised
+STEPS_OF_A_LEAP = 100  # on f̂, at most
+
+
+def is_ready(s: State) -> bool:
+    """Whether a leap is the next step."""
+    return s.operator.error <= TRUSTED_ERROR
+
+
+def leap(problem: Composite, s: State, quasi: QuasiNewton, newton: Any) -> State:
+    """The state where f̂ + h is smallest, if F is smaller there."""
+    at, there = s.point, _foretold(problem, s, newton)
+    x = there.point.x
+    value = problem.evaluate(x)
+    forgotten = s._replace(operator=NO_OPERATOR, restarted=True)
+    if not (value.finite and np.any(x != at.x)):
+        return forgotten
+    new = problem.measure(x, value, at.t, there.point.L)
+    foretold = at.total - there.point.total
+    blind = not foretold > 2.0 * problem.noise.level(at.total)
+    enough = at.total - value.total >= quasi.sufficient_decrease * foretold
+    if not (new.chi < at.chi if blind else enough):
+        return forgotten
+    X, gradient = problem.book(new)
+    arrived = there._replace(x=X, at=gradient, point=new, factor=1.0, operator=s.operator)
+    arrived = quasi.remembered(arrived, x - at.x, value.g - at.g)
+    return arrived._replace(rejections=0, restarted=False, failure=None, watch=Watch(blind=blind))
+
+
+def _foretold(problem: Composite, s: State, newton: Any) -> State:
+    """The state of the quasi-Newton steps where f̂ + h is nearly stationary."""
+    at = s.point
+    model = surrogate(problem, at, s.operator)
+    rounding = 1e3 * problem.noise.eps * math.sqrt(float(at.g @ at.g))
+    target = max(s.operator.error * at.chi, rounding)
+    state = newton.begun(s._replace(operator=NO_OPERATOR))
+    for _ in range(STEPS_OF_A_LEAP):
+        if state.at.norm <= target or (state.restarted and state.watch.blind):
+            break
+        state = newton.step(model, state)
+    return state.inner  # type: ignore[no-any-return]
