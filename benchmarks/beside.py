@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -52,7 +53,7 @@ class Case:
     manifold: Any = Stiefel()  # noqa: RUF009 - a frozen record
     iterations: int = 100
     loop: Any = "choose"  # the loop's curve; None where it does not apply
-    peer: str = ""  # pymanopt's manifold
+    peer: tuple[Any, ...] = ()  # pymanopt's manifold and its sizes
     unit: str = "evaluation"
 
 
@@ -127,19 +128,19 @@ def sphere(n: int) -> Case:
     a = np.linspace(1.0, 40.0, n)
     fun = lambda x: (0.5 * float(x @ (a * x)), a * x)
     where = Sphere()
-    return Case(fun, where.random(n, seed=0), where, loop="vector", peer=f"Sphere({n})")
+    return Case(fun, where.random(n, seed=0), where, loop="vector", peer=("Sphere", n))
 
 
 def unit(n: int, k: int) -> Case:
     fun = quadratic(n, k)
     where = Oblique()
     start = where.random(n, k, seed=0)
-    return Case(fun, start, where, loop="unit", peer=f"Oblique({n}, {k})")
+    return Case(fun, start, where, loop="unit", peer=("Oblique", n, k))
 
 
 def tall(n: int, k: int, iterations: int = 100) -> Case:
     point = stiefel.random_point(n, k, seed=0)
-    return Case(quadratic(n, k), point, iterations=iterations, peer=f"Stiefel({n}, {k})")
+    return Case(quadratic(n, k), point, iterations=iterations, peer=("Stiefel", n, k))
 
 
 def dense(n: int, k: int, iterations: int) -> Case:
@@ -202,7 +203,8 @@ def peer(case: Case) -> float:
     import pymanopt
     from pymanopt.optimizers import ConjugateGradient
 
-    manifold = eval(f"manifolds.{case.peer}")
+    kind, *sizes = case.peer
+    manifold = getattr(pymanopt.manifolds, kind)(*sizes)
     cost = Timed(lambda X: case.fun(X)[0])
     slope = Timed(lambda X: case.fun(X)[1])
     marked = pymanopt.function.numpy(manifold)
@@ -233,7 +235,7 @@ def line(name: str, case: Case, rounds: int) -> str:
         note("iteration", lambda i=iteration: i)
         if case.loop is not None:
             note("loop", lambda: looped(case))
-        if case.peer:
+        if case.peer and find_spec("pymanopt"):
             note("pymanopt", lambda: peer(case))
         if case.unit == "QR":
             note("QR", lambda: factorised(case))

@@ -36,7 +36,10 @@ PAIRS_KEPT = "test_secant.py"
 LEARNED = "test_nonsmooth_learned.py"
 TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 
+FRAMES = "test_frames.py"
+
 # Where the lines stand.
+FRAMED = "geometry/framed.py"
 METRIC = "solvers/learned_metric.py"
 OPERATOR = "nonsmooth/learned_operator.py"
 LEAPS = "nonsmooth/leap.py"
@@ -69,6 +72,23 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    Mutant(FRAMED, "DRIFT = 6.0", "DRIFT = 1e6", "frames: X is never straightened", FRAMES, "stay"),
+    Mutant(
+        FRAMED,
+        "FRAME_DRIFT = 20.0",
+        "FRAME_DRIFT = 1e6",
+        "frames: the rest of Q drifts",
+        FRAMES,
+        "stay",
+    ),
+    Mutant(
+        METRIC,
+        "return self._weigh(old, pair.curvature)",
+        "return old",
+        "frames: omega is not learned",
+        FRAMES,
+        "weighed",
+    ),
     Mutant(
         METRIC,
         "if not metric.horizontal and tA > 0 and sN > 0:",

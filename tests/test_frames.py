@@ -68,19 +68,23 @@ def test_a_run_is_resumed_bit_for_bit(shape, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (40, 40), (40, 25), (50, 3, 3)], ids=str)
-def test_points_stay_on_the_manifold(shape):
-    """Thousands of long steps; without straightening the defect is ten times what is allowed."""
+@pytest.mark.parametrize("length", [0.5, 1e-3])
+def test_points_stay_on_the_manifold(shape, length):
+    """Many steps; without straightening the defect is ten times what is allowed.
+
+    What nobody sees drifts too, and along short steps without a limit: all of Q is looked at.
+    """
     X, rng = start(shape), np.random.default_rng(1)
     M, Q = framed(Stiefel().bind(X), X)
     worst = 0.0
     for _ in range(1500 if len(shape) == 2 else 300):
         W = M.project(Q, rng.standard_normal(shape))
         ray = M.ray(Q, W)
-        Q = ray(0.5 / ray.bounded_length)
+        Q = ray(length / ray.bounded_length)
         worst = max(worst, M.defect(Q) / M.allowed_defect(Q))
     assert worst < 1.0
     whole = np.linalg.norm(Q.mT @ Q - np.eye(shape[-2]), axis=(-2, -1)).max()
-    assert whole < 100 * 2.0**-52 * np.sqrt(shape[-2])
+    assert whole < 35 * 2.0**-52 * np.sqrt(shape[-2])
 
 
 @pytest.mark.parametrize("dtype", [float, complex])
@@ -103,6 +107,13 @@ def test_small_rotations_are_frames_in_coordinates():
         assert np.allclose(M.ambient(Q, c), F.ambient(Q, C), atol=1e-14)
         assert M.dot(c, c) == pytest.approx(F.dot(C, C))
         assert np.allclose(M.ray(Q, c)(0.7), F.ray(Q, C)(0.7), atol=1e-14)
+
+
+def test_operators_are_learned_where_half_of_the_columns_are_few():
+    """`HALF`: the row model needs tall matrices, and ends these runs in a third of the steps."""
+    for shape, kind in (((12, 6), Stiefel), ((70, 35), Framed), ((12, 7), Framed)):
+        X = start(shape)
+        assert type(framed(Stiefel().bind(X), X)[0]) is kind
 
 
 def test_rotations_are_weighed_against_normal_directions():

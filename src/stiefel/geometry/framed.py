@@ -37,7 +37,7 @@ from .ray import Lowered, Secant
 from .stiefel import Stiefel
 
 DRIFT = 6.0  # eps √k: an X that is further from orthonormal is brought back …
-FRAME_DRIFT = 50.0  # … and here, in eps √n, all of Q
+FRAME_DRIFT = 20.0  # … and here, in eps √n, all of Q
 
 
 @dataclass(frozen=True)
