@@ -27,6 +27,7 @@ from stiefel import (
     Unitary,
 )
 from stiefel.geometry import Product
+from stiefel.geometry.frames import framed
 from stiefel.objectives import (
     Brockett,
     JointDiagonalization,
@@ -142,6 +143,98 @@ class _CurveThroughNumPy:
 
     def __call__(self, t):
         return leafwise(to_numpy, self._ray(t))
+
+
+# ---------------------------------------------------------------------------------------------
+# Geometries in coordinates, seen as what they stand for
+# ---------------------------------------------------------------------------------------------
+
+
+def _of_vectors(name):
+    """A function of (point, cotangents or tangents …) that returns a number or another."""
+
+    def method(self, X, *vectors):
+        frames, Q = self._enter(X)
+        found = getattr(frames, name)(Q, *(frames.coordinates(Q, V) for V in vectors))
+        return frames.ambient(Q, found) if hasattr(found, "shape") and found.ndim else found
+
+    return method
+
+
+class InFrames(Stiefel):
+    """`Framed` with points, cotangents and tangents as arrays of the user's shape."""
+
+    def _enter(self, X):
+        frames, Q = framed(Stiefel().bind(X), X)
+        assert frames.manifold is not None
+        return frames, Q
+
+    project_direction = _of_vectors("project_direction")
+    inner = _of_vectors("inner")
+    inner_tangent = _of_vectors("inner_tangent")
+    raise_index = _of_vectors("raise_index")
+    lower_index = _of_vectors("lower_index")
+
+    def project(self, X, G):
+        frames, Q = self._enter(X)
+        return frames.ambient(Q, frames.project(Q, G))
+
+    def gradient(self, X, E):
+        frames, Q = self._enter(X)
+        found = frames.gradient(Q, E)
+        return found._replace(G=frames.ambient(Q, found.G))
+
+    def ray(self, X, W):
+        frames, Q = self._enter(X)
+        return RayInFrames(frames, Q, frames.ray(Q, frames.coordinates(Q, W)))
+
+    def ray_along(self, X, T, metric):
+        frames, Q = self._enter(X)
+        return RayInFrames(frames, Q, frames.ray_along(Q, frames.coordinates(Q, T), metric))
+
+    def cotangent_of(self, X, T, metric):
+        frames, Q = self._enter(X)
+        return frames.ambient(Q, frames.cotangent_of(Q, frames.coordinates(Q, T), metric))
+
+    def lift(self, X, Y):
+        frames, Q = self._enter(X)
+        return frames.ambient(Q, frames.lift(Q, frames.completed(Y)))
+
+    def extrapolate(self, X, Y, tau):
+        frames, Q = self._enter(X)
+        return frames.seen(frames.extrapolate(Q, frames.completed(Y), tau))
+
+    def defect(self, X):
+        frames, Q = self._enter(X)
+        return frames.defect(Q)
+
+
+class RayInFrames:
+    def __init__(self, frames, Q, ray):
+        self.frames, self.Q, self.ray = frames, Q, ray
+        self.squared_norm, self.defect = ray.squared_norm, ray.defect
+        self.bounded_length, self.length = ray.bounded_length, ray.length
+
+    def __call__(self, t):
+        return self.frames.seen(self.ray(t))
+
+    def velocity(self, t):
+        return self.frames.ambient(self.ray(t), self.ray.velocity(t))
+
+    def transported_velocity(self, t):
+        return self.frames.ambient(self.ray(t), self.ray.transported_velocity(t))
+
+    def transport(self, t, V):
+        W = self.ray.transport(t, self.frames.coordinates(self.Q, V))
+        return self.frames.ambient(self.ray(t), W)
+
+    def secant_pair(self, t, old, new):
+        Y = self.ray(t)
+        old = old._replace(G=self.frames.coordinates(self.Q, old.G))
+        new = new._replace(G=self.frames.coordinates(Y, new.G))
+        pair = self.ray.secant_pair(t, old, new)
+        s, y = (self.frames.ambient(Y, V) for V in pair[:2])
+        return pair._replace(s=s, y=y)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -411,6 +504,13 @@ GEOMETRIES = (
     Case("rotations-stack", SpecialOrthogonal, (5, 3, 3)),
     Case("orthogonal", Orthogonal, (4, 4)),
     Case("unitary", Unitary, (3, 3), complex),
+    Case("frame-square", InFrames, (4, 4)),
+    Case("frame-square-complex", InFrames, (4, 4), complex),
+    Case("frame-nearly-square", InFrames, (7, 4)),
+    Case("frame-nearly-square-complex", InFrames, (5, 3), complex),
+    Case("frame-stack", InFrames, (2, 5, 3)),
+    Case("frame-rotations", InFrames, (5, 3, 3)),
+    Case("frame-rotations-of-the-plane", InFrames, (4, 2, 2)),
     UnitCase("oblique", Oblique, (6, 4)),
     UnitCase("oblique-stack", Oblique, (2, 3, 5)),
     UnitCase("oblique-complex", Oblique, (4, 3), complex),

@@ -463,3 +463,25 @@ def test_verdicts_on_nonsense_and_on_autodiff():
     assert stiefel.check_gradient(lambda X: (X**4).sum(), torch.from_numpy(X0.copy()))
     assert stiefel.check_gradient(fun, X0)
     assert stiefel.check_gradient(fun, X0, jac=None, manifold=Stiefel(), seed=7)
+
+
+def test_many_problems_are_shown_copies():
+    """A function that writes into X changes nothing but its own values."""
+    A = np.diag(np.arange(1.0, 9.0))
+
+    def writes(X):
+        X *= 2
+        return np.sum(X * (A @ X), axis=(1, 2)) / 4, A @ X
+
+    X0 = stiefel.random_point(5, 8, 2, seed=0)
+    result = stiefel.minimize_many(writes, X0)
+    assert (
+        result.success.all() and np.allclose(result.fun, 3.0) and result.feasibility.max() < 1e-14
+    )
+    with pytest.raises(TypeError, match="expected real numbers"):
+        stiefel.minimize_many(lambda X: (np.ones(len(X), bool), X), X0)
+
+
+def test_true_is_no_number_of_iterations():
+    with pytest.raises(TypeError, match="MaxIterations"):
+        stiefel.minimize(lambda X: (0.0, X), stiefel.random_point(4, 2, seed=0), maxiter=True)

@@ -46,7 +46,7 @@ def test_example(script, tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_code_of_a_page(page, tmp_path):
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    script = tmp_path / f"{page.stem}.py"
+    script = tmp_path / f"page_{page.stem}.py"  # not the name of a library
     script.write_text("\n".join(blocks), encoding="utf-8")
     run(script, tmp_path)
 

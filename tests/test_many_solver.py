@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import stiefel
+from cases import PROBLEMS
 from stiefel.batched.kernels import NumpyMany, jacobi, side_by_side
 from stiefel.batched.result import ManyProgress
 from stiefel.solvers import METHODS
@@ -56,6 +57,23 @@ def test_evaluations_and_minima_are_those_of_the_scalar_solver():
     assert found.nfev.max() <= 1.3 * counts.max()
     assert found.calls == found.nfev.max()
     np.testing.assert_allclose(found.fun, [r.fun for r in single], rtol=1e-9)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_problem_of_the_test_set_takes_the_evaluations_of_the_scalar_solver(problem):
+    """The scalar one without its row model, which a batch does not have."""
+
+    def fun(X):
+        found = [problem.objective.value_and_gradient(x) for x in X]
+        return np.array([float(f) for f, _ in found]), np.stack([g for _, g in found])
+
+    options = {"manifold": problem.manifold, "rtol": 1e-8}
+    many = stiefel.minimize_many(fun, np.stack([problem.start] * 2), **options)
+    method = replace(METHODS["auto"], rows=None)
+    single = stiefel.minimize(problem.objective, problem.start, method=method, **options)
+    assert single.success and many.success.all()
+    assert abs(many.nfev - single.nfev).max() <= 0.1 * single.nfev
+    np.testing.assert_allclose(many.fun, single.fun, rtol=1e-12, atol=1e-12)
 
 
 def test_status_is_true_from_outside():

@@ -77,7 +77,8 @@ def execute(recipe: Recipe, library: bytes) -> str | None:
     """Run it, unless it ran before; what went wrong, or None."""
     key = hashlib.sha256(recipe.source.encode() + library).hexdigest()
     done = recipe.folder / "done"
-    if done.exists() and done.read_text() == key:
+    kept = done.exists() and (os.environ.get("DOCS_KEEP") or done.read_text() == key)
+    if kept:  # DOCS_KEEP=1, while texts are written, takes the results of an older library too
         return None
     recipe.folder.mkdir(parents=True, exist_ok=True)
     for old in recipe.folder.glob("*"):

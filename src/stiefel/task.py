@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from stiefel.backends.arrays import describe, own_copy
@@ -15,6 +15,7 @@ from stiefel.backends.threads import Threads, threads_for
 from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.geometry.frames import framed, seen
 from stiefel.geometry.grassmann import check_invariant_gradient
 from stiefel.geometry.rotations import determinants
 from stiefel.nonsmooth import task as proximal
@@ -139,6 +140,10 @@ class Task:
         self.geometry, self.restored = geometry, not is_feasible(geometry, X)
         self.X: Point = feasible(geometry, X) if self.restored else X
         self.term: Sum | None = None
+        self.given = self.X  # as the user's function sees it
+        plain = self.comm is None and self.nonsmooth is None and self.precond is None
+        if plain and getattr(self.solver, "framed", False):
+            self.geometry, self.X = framed(geometry, self.X)
         if self.nonsmooth is not None:
             self.term = proximal.read_term(self.nonsmooth, geometry, self.tree, self.X)
 
@@ -150,10 +155,13 @@ class Task:
         limits = self.maxiter, self.maxfun, self.maxtime
         with ranks.together():
             self._check()
-            functions = self.fun, self.jac, self.tree, self.X, limit, self.hessp
+            functions = self.fun, self.jac, self.tree, self.given, limit, self.hessp
             self.objective: CountedObjective = objective_of(
                 *functions, ranks, self.value, self.leaves
             )
+            if self.X is not self.given:
+                self.objective.seen = partial(seen, self.geometry)
+            self.given = None
             self.rule = rule_of(self.geometry, self.X, *tolerances, *limits, self.stop)
             local = preconditioner_of(self.precond, self.objective)
         self.preconditioner = guarded(ranks, local, self.objective)

@@ -226,6 +226,15 @@ class Kernels:
         """A⁻¹B for a small (stack of) A."""
         return self.xp.linalg.solve(A, B)
 
+    def divide(self, B: Array, A: Array) -> Array:
+        """BA⁻¹ for a small (stack of) A."""
+        flip = self.xp.matrix_transpose
+        return flip(self.solve(flip(A), flip(B)))
+
+    def contiguous(self, A: Array) -> Array:
+        """A, written out where it is a part of something larger."""
+        return A
+
     def assemble(self, rows: Sequence[Sequence[Array]]) -> Array:
         """A matrix from its blocks."""
         xp = self.xp

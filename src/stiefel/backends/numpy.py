@@ -146,6 +146,14 @@ class NumpyKernels(Kernels):
             return _solve_stack(A, B)
         return _checked(*gesv(A, B))
 
+    def divide(self, B: Array, A: Array) -> Array:
+        if A.ndim != 2 or A.dtype not in _GESV:
+            return super().divide(B, A)
+        return divided_in_place(np.array(B, order="C"), np.array(A, order="C"))
+
+    def contiguous(self, A: Array) -> Array:
+        return np.ascontiguousarray(A)
+
     # -- one column: Python numbers --------------------------------------------------------
 
     def column_gram(self, x: Array, y: Array) -> Any:
@@ -225,6 +233,14 @@ def solve_in_place(A: Array, B: Array) -> Array:
     return _checked(*gesv(A, B, overwrite_a=True, overwrite_b=True))
 
 
+def divided_in_place(B: Array, A: Array) -> Array:
+    """BA⁻¹ of row-major matrices that nobody needs any more.
+
+    To LAPACK they are their transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
+    """
+    return solve_in_place(A.T, B.T).T
+
+
 def _solve_stack(A: Array, B: Array) -> Array:
     try:
         return np.linalg.solve(A, B)
@@ -247,6 +263,9 @@ def add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:
     gemm = _GEMM.get(out.dtype) if out.size else None  # BLAS refuses a rank without rows
     if out.ndim != 2 or gemm is None or not out.flags.c_contiguous or not X.flags.c_contiguous:
         out += alpha * (X @ S)
+        return out
+    if S.size == 1:  # a column: gemm takes ten times as long
+        _AXPY[out.dtype](X.reshape(-1), out.reshape(-1), a=alpha * S.item())
         return out
     transposed = gemm(alpha, S.T, X.T, beta=1.0, c=out.T, overwrite_c=True)
     return transposed.T

@@ -48,6 +48,9 @@ class TorchKernels(Kernels):
         # finite is shortened, as with every other library.
         return torch.linalg.solve_ex(A, B).result
 
+    def contiguous(self, A: Array) -> Array:
+        return A.contiguous()
+
     def assemble(self, rows: Any) -> Array:
         return torch.cat([torch.cat(row, -1) if len(row) > 1 else row[0] for row in rows], -2)
 

@@ -73,7 +73,7 @@ class BatchFunction:
                 f"the values of fun are {describe(f)}; expected an array of shape ({size},), one "
                 f"value a problem ({library(X[0])})"
             )
-        if self._border.k.is_complex(f):
+        if self._border.k.is_complex(f) or "bool" in str(f.dtype):
             raise TypeError(f"the values of fun are {describe(f)}; expected real numbers")
         return f
 

@@ -63,8 +63,8 @@ def minimize(
 ) -> Solution:
     """Minimise a function of orthonormal matrices inside compiled code.
 
-    The same method as ``stiefel.minimize(method="auto")``, as one loop that JAX compiles: it may
-    be called under ``jax.jit``, ``jax.vmap``, ``jax.grad`` and ``jax.jvp``.
+    The method of ``stiefel.minimize(method="auto")`` without its row model, as one loop that JAX
+    compiles: it may be called under ``jax.jit``, ``jax.vmap``, ``jax.grad`` and ``jax.jvp``.
 
     Parameters
     ----------

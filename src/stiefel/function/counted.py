@@ -52,6 +52,7 @@ class CountedObjective:
         hessp: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         self.nfev = self.njev = self.nhev = 0
+        self.seen: Callable[[Any], Any] | None = None  # the user's point of a solver's
         self.scale = 1.0  # a power of two; see `calibrate`
         self.initial_magnitude = 0.0  # |f(x0)|, scaled
         self.largest_gradient = 0.0  # of the entries at x0, scaled
@@ -77,10 +78,15 @@ class CountedObjective:
 
     def user_point(self, X: Any) -> Any:
         """X in the structure of x0, to be kept by the user."""
-        return self._tree.unflatten(X) if isinstance(X, tuple) else X
+        return self.structured(X if self.seen is None else self.seen(X))
+
+    def structured(self, W: Any) -> Any:
+        """Arrays of the shapes of x0 in its structure."""
+        return self._tree.unflatten(W) if isinstance(W, tuple) else W
 
     def shown_point(self, X: Any) -> Any:
         """X in the structure of x0, to be looked at: NumPy arrays cannot be written to."""
+        X = X if self.seen is None else self.seen(X)
         if isinstance(X, tuple):
             return self._tree.unflatten(tuple(map(read_only, X)))
         return read_only(X)

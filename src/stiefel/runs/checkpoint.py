@@ -25,6 +25,7 @@ import numpy as np
 import scipy
 
 from stiefel.backends.arrays import is_array, kernels_for, library, to_numpy
+from stiefel.geometry.frames import cotangent_shapes
 from stiefel.types import Array, Gradient, Manifold, Solver
 
 from . import archive
@@ -51,6 +52,10 @@ class Saved(NamedTuple):
     njev: int
     scale: float
     seconds: float
+
+
+def _parts(x: Any) -> tuple[Any, ...]:
+    return x if isinstance(x, tuple) else (x,)
 
 
 @dataclass
@@ -129,8 +134,10 @@ class Checkpoint:
             header, arrays = self._read()
             self._compare(header.get("fingerprint"))
             saved = self._thawed(self._flat(header, arrays))
-            self._check_point(saved.state.x, "point")
-            self._check_point(saved.counters["initial_gradient"], "first gradient")
+            points = [tuple(a.shape) for a in _parts(self.x0)]
+            self._check_shapes(saved.state.x, points, "point")
+            gradients = cotangent_shapes(geometry, self.x0)
+            self._check_shapes(saved.counters["initial_gradient"], gradients, "first gradient")
             return saved._replace(state=_with_rays(saved.state, geometry))
         except (archive.ArchiveError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise self._refuse(error) from None
@@ -185,9 +192,9 @@ class Checkpoint:
             "pass another path, or move the file away to start anew"
         )
 
-    def _check_point(self, x: Any, what: str) -> None:
-        leaves, expected = (p if isinstance(p, tuple) else (p,) for p in (x, self.x0))
-        if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in expected]:
+    def _check_shapes(self, x: Any, shapes: list[tuple[int, ...]], what: str) -> None:
+        expected = [(shape, a.dtype) for shape, a in zip(shapes, _parts(self.x0), strict=True)]
+        if [(tuple(a.shape), a.dtype) for a in _parts(x)] != expected:
             raise archive.ArchiveError(f"its {what} does not have the shape of x0")
 
     def _compare(self, stored: Any) -> None:

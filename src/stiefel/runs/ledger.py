@@ -15,6 +15,7 @@ import numpy as np
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
 from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.geometry.frames import ambient
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
 from stiefel.types import Array, Gradient, Point
@@ -322,7 +323,7 @@ class Ledger:
             note += f"; f is expected to fall by {expected:.1e} more"
         if objective.scale != 1.0:
             gradient = geometry.combine(1.0 / objective.scale, best.G, 0.0, best.G)
-        gradient = objective.user_point(gradient)
+        gradient = objective.structured(ambient(geometry, best.x, gradient))
         return Result(
             x=objective.user_point(x),
             fun=best.f / objective.scale,

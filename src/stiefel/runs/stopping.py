@@ -64,7 +64,7 @@ def _parts(rule: Rule) -> tuple[Rule, ...]:
 
 
 def _check_integer(rule: object, value: int, least: int) -> None:
-    if not isinstance(value, numbers.Real):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{type(rule).__name__}({value!r}): expected an integer ≥ {least}")
     if not value >= least or math.isinf(value) or int(value) != value:
         raise ValueError(f"{type(rule).__name__}({value!r}): expected an integer ≥ {least}")

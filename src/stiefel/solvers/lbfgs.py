@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.types import Aim, Gradient, Point, Status, Tangent
@@ -93,6 +93,8 @@ class LBFGS:
     True
     """
 
+    framed: ClassVar[bool] = True  # it asks for nothing that frames do not have
+
     memory: int = 10
     metric: LearnedMetric | None = None
     rows: RowModel | None = None
@@ -118,8 +120,8 @@ class LBFGS:
     def init(self, problem: Problem, x: Point) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
-        large = sum(math.prod(part.shape) for part in parts_of(x)) > LARGE_POINT
-        pairs = NOTHING if large else no_pairs(geometry, x, self.memory)
+        large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
+        pairs = NOTHING if large else no_pairs(geometry, at.G, self.memory)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None

@@ -26,6 +26,7 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
 from stiefel.geometry import fused
+from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import CANONICAL, matrix_squares, mean_metric, spread
 from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import Secant, squares
@@ -76,7 +77,7 @@ class LearnedMetric:
     def init(self, geometry: Manifold, X: Array, at: Gradient) -> tuple[Learned, ...]:
         """Nothing learned yet; f may be seen to depend on spans only."""
         learned = tuple(
-            Learned(CANONICAL, *_zeros(factor, x)) if _can_learn(factor, x) else Learned(CANONICAL)
+            Learned(CANONICAL, *_zeros(factor, x)) if _has_D(factor, x) else Learned(CANONICAL)
             for factor, x in _leaves(geometry, X)
         )
         parts = zip(_leaves(geometry, X), parts_of(at.rotation), strict=True)
@@ -90,12 +91,16 @@ class LearnedMetric:
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
             return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
+        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
+            return (learned[0]._replace(steps=steps + 1),)  # there is nothing to weigh it against
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
         seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
         return self._balanced(geometry, X, pair, seen)
 
     def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
+        if isinstance(pair.curvature, Split):
+            return self._weigh(old, pair.curvature)
         if old.P is None:
             return old._replace(steps=count)
         k = _kernels(factor, x)
@@ -110,6 +115,22 @@ class LearnedMetric:
         new = self._accumulate(old, seen, ss, tt, aa, bb)._replace(steps=count)
         return self._refresh(factor, x, new) if count >= self.least else new
 
+    def _weigh(self, old: Learned, seen: Split) -> Learned:
+        """ω alone: nearly square matrices have too many columns for a D."""
+        new, (ss, tt, aa, bb) = old._replace(steps=old.steps + 1), seen
+        if not (ss > 1e-30 and tt > 0 and math.isfinite(ss + tt + aa + bb)):
+            return new
+        new = self._remember(new, ss, tt, aa, bb)
+        return self._rotated(new) if new.steps >= self.least else new
+
+    def _remember(self, old: Learned, ss: float, tt: float, aa: float, bb: float) -> Learned:
+        """The sums that give ω."""
+        d, unit = self.memory, ss + aa
+        return old._replace(
+            rotations=(d * old.rotations[0] + aa / unit, d * old.rotations[1] + bb / unit),
+            normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
+        )
+
     def _accumulate(
         self, old: Learned, seen: Any, ss: float, tt: float, aa: float, bb: float
     ) -> Learned:
@@ -117,15 +138,12 @@ class LearnedMetric:
         largest = max(ratio, old.ratio)
         fade = (old.ratio / largest) ** self.power
         own = (ratio / largest) ** self.power
-        d, unit = self.memory, ss + aa
-        return old._replace(
+        return self._remember(old, ss, tt, aa, bb)._replace(
             P=fade * old.P + (own / ss) * seen.SS,
             R=fade * old.R + (own / ss) * seen.TT,
             weight=fade * old.weight + own,
             judged=fade * old.judged,
             ratio=largest,
-            rotations=(d * old.rotations[0] + aa / unit, d * old.rotations[1] + bb / unit),
-            normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
         )
 
     def _refresh(self, factor: Manifold, x: Array, new: Learned) -> Learned:
@@ -138,7 +156,11 @@ class LearnedMetric:
             if float(spread(k, D, metric.D)) > least:
                 metric = metric._replace(D=D)
             new = new._replace(judged=new.weight)
-        (sA, tA), (sN, tN) = new.rotations, new.normals
+        return self._rotated(new._replace(metric=metric))
+
+    def _rotated(self, new: Learned) -> Learned:
+        """``new`` with another ω, if that differs materially."""
+        metric, (sA, tA), (sN, tN) = new.metric, new.rotations, new.normals
         if not metric.horizontal and tA > 0 and sN > 0:
             omega = min(max(math.sqrt(tN * sA / (sN * tA)), 1.0), self.rotation_range)
             if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
@@ -252,6 +274,8 @@ def squared_length(geometry: Manifold, pair: Secant) -> float:
 def _leaf_length(factor: Manifold, pair: Secant) -> float:
     if pair.curvature is None:
         return factor.dot(pair.y, pair.y)
+    if isinstance(pair.curvature, Split):
+        return pair.curvature.squared_change(1.0)
     k, yy = _kernels(factor, pair.y), pair.curvature.yy
     return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
 
@@ -260,6 +284,8 @@ def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> fl
     if pair.curvature is None:
         return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
     k, omega = _kernels(factor, x), 0.0 if metric.horizontal else metric.omega
+    if isinstance(pair.curvature, Split):
+        return pair.curvature.squared_change(omega)
     if k.fuses and x.ndim == 2:
         return float(fused.squared_change(k, pair.curvature, metric.D, omega))
     return float(change(k, pair.curvature, metric.D, omega, metric.scales))
@@ -322,7 +348,8 @@ def _with_scales(leaf: Learned, factor: Manifold, x: Array, scales: Array) -> Le
 
 def _matrices(factor: Manifold, x: Array) -> int:
     """How many parts of a leaf have a scale of their own."""
-    return math.prod(x.shape[:-2]) if getattr(factor, "learns", False) and x.ndim > 2 else 1
+    apart = getattr(factor, "learns", False) and not isinstance(factor, Framed) and x.ndim > 2
+    return math.prod(x.shape[:-2]) if apart else 1
 
 
 def _squares(factor: Manifold, x: Array, C: Array) -> Array:
@@ -337,7 +364,13 @@ def _leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
     return list(zip(getattr(geometry, "factors", (geometry,)), parts_of(X), strict=True))
 
 
+def _has_D(factor: Manifold, x: Array) -> bool:
+    return not isinstance(factor, Framed) and _can_learn(factor, x)
+
+
 def _can_learn(factor: Manifold, x: Array) -> bool:
+    if isinstance(factor, Framed):
+        return factor.learns
     return getattr(factor, "learns", False) and 1 < x.shape[-1] < _kernels(factor, x).rows(x)
 
 

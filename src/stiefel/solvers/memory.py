@@ -23,7 +23,7 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Point, Tangent
+from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Tangent
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
 
@@ -55,11 +55,11 @@ class Pairs(NamedTuple):
 NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
-def no_pairs(geometry: Manifold, x: Point, memory: int) -> Pairs:
-    """Room for ``memory`` pairs, or for as many as fit into ``MOST_ENTRIES``."""
-    entries = sum(math.prod(leaf.shape) for leaf in (x if isinstance(x, tuple) else (x,)))
+def no_pairs(geometry: Manifold, G: Cotangent, memory: int) -> Pairs:
+    """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``."""
+    entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
     rows = min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
-    blocks = _block(geometry, x, rows), _block(geometry, x, rows)
+    blocks = _block(geometry, G, rows), _block(geometry, G, rows)
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
 
 
@@ -116,10 +116,10 @@ def _kernels(geometry: Manifold, C: Array) -> Kernels:
     return getattr(geometry, "kernels", None) or kernels_for(C)
 
 
-def _block(geometry: Manifold, x: Point, rows: int) -> Any:
-    if isinstance(x, tuple):
-        return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, x, strict=True))  # type: ignore[attr-defined]
-    return _kernels(geometry, x).block(x, rows)
+def _block(geometry: Manifold, G: Cotangent, rows: int) -> Any:
+    if isinstance(G, tuple):
+        return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, G, strict=True))  # type: ignore[attr-defined]
+    return _kernels(geometry, G).block(G, rows)
 
 
 def _row(C: Array) -> Any:

@@ -1,0 +1,150 @@
+"""Stacks of 2×2 and 3×3 rotations in closed form.
+
+The frame of `framed` with a coordinate for each plane instead of a skew matrix: a cotangent QA has
+the coordinates c = √2 (a) with A = [a]×, three numbers (one for n = 2), so that ⟨A, B⟩ is the plain
+product of coordinates.  With v = tτ/√8 of the velocity τ and s = |v|², Cayley's formula is
+
+    Q(t) = Q ((1 − s)I + 2vvᵀ + 2[v]×)/(1 + s)
+
+(for n = 2 without vvᵀ), a few operations on whole arrays of numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from stiefel.backends.base import Kernels, kernel
+from stiefel.types import Array, Metric
+
+from .framed import Framed, FramedRay
+from .ray import Lowered, Secant
+
+SQRT_HALF = math.sqrt(0.5)
+SQRT_EIGHTH = math.sqrt(0.125)
+PLANES = {2: ((1, 0),), 3: ((2, 1), (0, 2), (1, 0))}  # entries of A that are the numbers a
+
+
+@dataclass(frozen=True)
+class FramedRotations(Framed):
+    """Real square matrices of two or three columns; see the module."""
+
+    def ambient(self, Q: Array, C: Array) -> Array:
+        return Q @ _skew_matrix(self.kernels, C)
+
+    def coordinates(self, Q: Array, W: Array) -> Array:
+        return _coordinates(self.kernels, self.kernels.gram(Q, W))
+
+    def project(self, Q: Array, E: Array) -> Array:
+        return _lowered(self.kernels, Q, E)[0]
+
+    def gradient(self, Q: Array, E: Array) -> Lowered:
+        G, square = _lowered(self.kernels, Q, E)
+        return Lowered(G, float(square))
+
+    def project_direction(self, Q: Array, W: Array) -> Array:
+        return W
+
+    def inner(self, Q: Array, V: Array, W: Array) -> float:
+        return 2.0 * self.dot(V, W)
+
+    def inner_tangent(self, Q: Array, S: Array, T: Array) -> float:
+        return 0.5 * self.dot(S, T)
+
+    def raise_index(self, Q: Array, W: Array, metric: Metric | None = None) -> Array:
+        return 2.0 * W
+
+    def lower_index(self, Q: Array, T: Array) -> Array:
+        return 0.5 * T
+
+    def cotangent_of(self, Q: Array, T: Array, metric: Metric | None = None) -> Array:
+        return 0.5 * T
+
+    def bounded_length(self, T: Array) -> float:
+        return math.sqrt(float(_longest(self.kernels, T)))
+
+    def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> RotationRay:
+        return RotationRay(self.kernels, Q, T)
+
+    def lift(self, Q: Array, Y: Array) -> Array:
+        return _coordinates(self.kernels, super().lift(Q, Y))
+
+
+class RotationRay(FramedRay):
+    """The ray that leaves Q with the velocity T, in coordinates."""
+
+    def __init__(self, kernels: Kernels, Q: Array, T: Array) -> None:
+        super().__init__(kernels, Q, Q)
+        self._T = T
+
+    def __call__(self, t: float) -> Array:
+        return _turned_by(self._kernels, self._Q, self._T, t)
+
+    @cached_property
+    def bounded_length(self) -> float:
+        return math.sqrt(float(_longest(self._kernels, self._T)))
+
+    @cached_property
+    def squared_norm(self) -> float:
+        return 0.5 * float(self._kernels.dot(self._T, self._T))
+
+    def velocity(self, t: float) -> Array:
+        return _slowed(self._kernels, self._T, t)
+
+    def secant_pair(self, t: float, old: Lowered, new: Lowered) -> Secant:
+        return Secant(t * self._T, new.G - old.G)
+
+
+def _coordinates(k: Kernels, M: Array) -> Array:
+    """Those of the skew part of M."""
+    planes = PLANES[M.shape[-1]]
+    return k.xp.stack([SQRT_HALF * (M[..., i, j] - M[..., j, i]) for i, j in planes], axis=-1)
+
+
+def _skew_matrix(k: Kernels, C: Array) -> Array:
+    """A of its coordinates."""
+    size = {1: 2, 3: 3}[C.shape[-1]]
+    zero = 0.0 * C[..., 0]
+    rows = [[zero] * size for _ in range(size)]
+    for index, (i, j) in enumerate(PLANES[size]):
+        rows[i][j], rows[j][i] = SQRT_HALF * C[..., index], -SQRT_HALF * C[..., index]
+    return k.xp.stack([k.xp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+@kernel
+def _lowered(k: Kernels, Q: Array, E: Array) -> tuple[Array, Array]:
+    c = _coordinates(k, k.gram(Q, E))
+    return c, 2.0 * k.dot(c, c)
+
+
+@kernel
+def _longest(k: Kernels, T: Array) -> Array:
+    return k.largest(k.xp.sum(T * T, axis=-1))
+
+
+@kernel
+def _slowed(k: Kernels, T: Array, t: float) -> Array:
+    v = (SQRT_EIGHTH * t) * T
+    return T / (1.0 + k.xp.sum(v * v, axis=-1)[..., None])
+
+
+@kernel
+def _turned_by(k: Kernels, Q: Array, T: Array, t: float) -> Array:
+    v = (SQRT_EIGHTH * t) * T
+    s = k.xp.sum(v * v, axis=-1)
+    factor = 2.0 / (1.0 + s)
+    diagonal = factor - 1.0
+    if v.shape[-1] == 1:
+        b = factor * v[..., 0]
+        rows = [[diagonal, -b], [b, diagonal]]
+    else:
+        x, y, z = v[..., 0], v[..., 1], v[..., 2]
+        a, b, c = factor * x, factor * y, factor * z
+        xy, xz, yz = a * y, a * z, b * z
+        rows = [
+            [diagonal + a * x, xy - c, xz + b],
+            [xy + c, diagonal + b * y, yz - a],
+            [xz - b, yz + a, diagonal + c * z],
+        ]
+    return Q @ k.xp.stack([k.xp.stack(row, axis=-1) for row in rows], axis=-2)
