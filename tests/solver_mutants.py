@@ -48,6 +48,9 @@ TRUST = "solvers/trust_region.py"
 CG = "solvers/conjugate_gradient.py"
 LBFGS = "solvers/lbfgs.py"
 PAIRS = "solvers/memory.py"
+ROWS = "solvers/row_model.py"
+ROW_INVERSE = "solvers/row_inverse.py"
+RECOGNITION = "solvers/row_recognition.py"
 SECANT = "solvers/secant_search.py"
 TWO_SIDED = "solvers/two_sided.py"
 WOLFE = "solvers/wolfe.py"
@@ -88,6 +91,54 @@ MUTANTS = (
         "frames: omega is not learned",
         FRAMES,
         "weighed",
+    ),
+    Mutant(
+        ROWS,
+        "seen.asymmetry_with_point(D, zero, zero) <= gate",
+        "True",
+        "a gradient with a constant part is taken for one without",
+        "test_row_model.py",
+        "linear_term or third_step",
+    ),
+    Mutant(
+        ROWS,
+        "if span or len(D) > self.widest:",
+        "if True:",
+        "the mirrored point is never asked",
+        "test_row_model.py",
+        "linear_term or third_step",
+    ),
+    Mutant(
+        ROWS,
+        "if asymmetry(UZ, squares) > self.decay:",
+        "if False:",
+        "memory that has decayed is kept",
+        "test_row_model.py",
+        "decayed",
+    ),
+    Mutant(
+        ROWS,
+        "if close == CLOSE:",
+        "if False:",
+        "nearly quadratic functions of the span are left alone",
+        "test_row_model.py",
+        "span_gain",
+    ),
+    Mutant(
+        ROW_INVERSE,
+        "if sums[worst] <= UNRELIABLE**2:",
+        "if True:",
+        "Ritz vectors with errors are used",
+        "test_row_model.py",
+        "worst_ritz or span_gain",
+    ),
+    Mutant(
+        RECOGNITION,
+        "level = 0.5 * (small(k, ends.at.level) - small(k, mirrored.level))",
+        "level = 0.5 * (small(k, ends.at.level) + small(k, mirrored.level))",
+        "a wrong constant part",
+        "test_row_model.py",
+        "third_step",
     ),
     Mutant(
         METRIC,

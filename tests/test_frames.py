@@ -70,7 +70,7 @@ def test_a_run_is_resumed_bit_for_bit(shape, tmp_path):
 @pytest.mark.parametrize("shape", [(3, 3), (40, 40), (40, 25), (50, 3, 3)], ids=str)
 @pytest.mark.parametrize("length", [0.5, 1e-3])
 def test_points_stay_on_the_manifold(shape, length):
-    """Many steps; without straightening the defect is ten times what is allowed.
+    """Many steps; without straightening the defect exceeds what is allowed.
 
     What nobody sees drifts too, and along short steps without a limit: all of Q is looked at.
     """
@@ -110,14 +110,14 @@ def test_small_rotations_are_frames_in_coordinates():
 
 
 def test_operators_are_learned_where_half_of_the_columns_are_few():
-    """`HALF`: the row model needs tall matrices, and ends these runs in a third of the steps."""
+    """`HALF`: the row model needs 2k ≤ n, and frames would take it away."""
     for shape, kind in (((12, 6), Stiefel), ((70, 35), Framed), ((12, 7), Framed)):
         X = start(shape)
         assert type(framed(Stiefel().bind(X), X)[0]) is kind
 
 
 def test_rotations_are_weighed_against_normal_directions():
-    """ω: without it these runs need twice as many evaluations."""
+    """ω: without it these runs need many more evaluations."""
     rng = np.random.default_rng(4)
     A = rng.standard_normal((40, 40))
     A, w = (A + A.T) / 6, np.linspace(1.0, 2.0, 24)

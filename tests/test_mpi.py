@@ -60,6 +60,12 @@ def passes(ranks, *arguments):
 
 
 @needs_mpiexec
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_row_model_on_ranks(ranks):
+    passes(ranks, "row_model")
+
+
+@needs_mpiexec
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_iterates_are_those_of_the_serial_run(ranks):
     passes(ranks, "iterates")

@@ -22,6 +22,7 @@ REOCCUPIED = 5  # times at most
 SAME_ENERGY = 1e-10  # Ha
 FLAT_SADDLE = 1e-6  # Ha; one that leads down by less has small gradients all around it
 MAX_BUILDS = 1000
+STALLED = (stiefel.Status.ROUNDING_LIMIT, stiefel.Status.STEP_NOT_FOUND)
 
 
 class Descent:
@@ -61,13 +62,33 @@ class Descent:
 
     def go(self, point: OrbitalPoint, name: str) -> None:
         """Descend from a point, to the tolerance."""
-        options, energy = self.options, self.energy
-        limit = {"maxiter": self.mf.max_cycle} if "max_cycle" in self.mf.__dict__ else {}
-        self.result = stiefel.minimize(
+        self.result = self._minimized(point)
+        self.cycles += self.result.nit
+        if self.result.status in STALLED and self._has_response():
+            before = self.energy.responses.products
+            self.result = self._minimized(self.result.x, self.energy.hessian_product)
+            self.cycles += self.result.nit
+            self.products += self.energy.responses.products - before
+        self._record(name)
+
+    def _has_response(self) -> bool:
+        """Whether PySCF offers the second derivatives, with which a stalled descent goes on."""
+        energy = self.energy
+        if energy.kind != "orbitals":
+            return False
+        return bool(energy.responses.offered(energy.at(self.result.x), energy.orbitals))
+
+    def _minimized(self, point: Any, hessp: Any = None) -> Any:
+        energy, options = self.energy, self.options
+        limit = {}
+        if "max_cycle" in self.mf.__dict__:
+            limit["maxiter"] = max(self.mf.max_cycle - self.cycles, 1)
+        return stiefel.minimize(
             energy,
             point,
             manifold=energy.manifold,
-            method=options.method,
+            method=options.method if hessp is None else "trust-region",
+            hessp=hessp,
             precond=energy.precond,
             rtol=0.0,
             gtol=self.gtol * self._sharper,
@@ -76,8 +97,6 @@ class Descent:
             progress=options.progress,
             **limit,
         )
-        self.cycles += self.result.nit
-        self._record(name)
 
     def _record(self, name: str) -> None:
         r, spent = self.result, self.builds - self._builds_before
@@ -106,11 +125,14 @@ class Descent:
         """PySCF's verdict on the point reached."""
         self._hold(self.orbitals())
         self.verdict = stability.internal(self.mf)
-        self.products += self.verdict.products
         self.energy.builder.builds += self.verdict.builds
+        self._note_verdict()
+        return self.verdict
+
+    def _note_verdict(self) -> None:
+        self.products += self.verdict.products
         self.path[-1] = (*self.path[-1][:4], self.verdict.products, str(self.verdict))
         self._reporter.verdict(self.verdict)
-        return self.verdict
 
     def follow(self) -> None:
         """Step from a saddle along the direction that PySCF found, as far as E falls; descend."""
@@ -176,7 +198,23 @@ class Descent:
             if not self.converged or fell <= SAME_ENERGY:
                 break
             self.go(point, "descent from H = F")
-        self.verdict = Verdict(None, reason="PySCF has none for fractional occupations")
+
+    def judge_ensemble(self) -> Verdict:
+        """Our own verdict on a free energy: PySCF has none for fractional occupations."""
+        self.verdict = stability.of_ensemble(self.energy, self.result.x)
+        self._note_verdict()
+        return self.verdict
+
+    def follow_ensemble(self) -> None:
+        """From a saddle of the free energy along its direction, as far as A falls; descend."""
+        self.saddles += 1
+        here, A = self.result.x, float(self.result.fun)
+        for t in (s * FIRST_STEP * 0.4**i for i in range(6) for s in (1.0, -1.0)):
+            point = tuple(h + t * v for h, v in zip(here, self.verdict.orbitals, strict=True))
+            if self.energy(point)[0] < A:
+                break
+        self.go(point, f"below saddle {self.saddles}")
+        self.self_consistent()
 
     # -- results ---------------------------------------------------------------------------
 

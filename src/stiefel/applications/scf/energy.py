@@ -16,6 +16,7 @@ from stiefel.types import Array
 
 from .builder import Build, FockBuilder
 from .layout import Block, OrbitalLayout
+from .response import Responses
 
 OrbitalPoint = tuple[Array, ...]  # one matrix for each block
 
@@ -110,7 +111,7 @@ class Energy:
     def __init__(self, builder: FockBuilder, layout: OrbitalLayout) -> None:
         self.builder, self.layout = builder, layout
         self._factor = 2.0 * layout.occupation / layout.kpoints
-        self._recent = Recent()
+        self._recent, self.responses = Recent(), Responses(builder)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -159,6 +160,18 @@ class Energy:
         parts = at.virtual.conj().T @ (G @ at.rotation)
         return at.virtual @ (parts / (self._factor * positive(gap))) @ at.rotation.conj().T
 
+    def hessian_product(self, Y: OrbitalPoint, V: OrbitalPoint) -> OrbitalPoint:
+        """dG = factor·(F V + dF Y), with dF for dD = g X(VYᴴ + YVᴴ)Xᴴ: one product of PySCF's."""
+        aux = self.at(Y)
+        change = self.responses.at(aux, self.orbitals)
+        triples = list(zip(self.blocks, V, Y, strict=True))
+        dD = self.layout.sums(self.blocks, [_symmetric(b.X @ v, b.X @ y) for b, v, y in triples])
+        dF = change(self.layout.occupation * dD)
+        return tuple(
+            self._factor * (f @ v + b.within(b.of(dF)).astype(y.dtype, copy=False) @ y)
+            for (b, v, y), f in zip(triples, aux.F, strict=True)
+        )
+
     def point_of(self, mo_coeff: Any, mo_occ: Any) -> OrbitalPoint:
         """Y of the occupied orbitals among these, which lie in the spaces of the blocks."""
         return tuple(
@@ -192,6 +205,12 @@ class Energy:
         energies = np.concatenate([at.occupied_energy, at.virtual_energy])
         occupied = np.arange(len(energies)) < block.occupied
         return block, C, energies, np.where(occupied, self.layout.occupation, 0.0)
+
+
+def _symmetric(A: Array, B: Array) -> Array:
+    """ABᴴ + BAᴴ."""
+    product = A @ B.conj().T
+    return product + product.conj().T
 
 
 def arranged(layout: OrbitalLayout, parts: Sequence[tuple[Block, Array, Array, Array]]) -> Orbitals:

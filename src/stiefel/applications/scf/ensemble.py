@@ -17,6 +17,7 @@ the iteration that DIIS extrapolates, and here each step must lower A.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ from stiefel.types import Array
 from .builder import Build, FockBuilder
 from .energy import OrbitalPoint, Orbitals, Recent, arranged
 from .layout import Block, OrbitalLayout
+from .response import Responses
 
 LEAST_OCCUPATION_SLOPE = 0.01  # 1/Ha; pairs of levels with a smaller |K| hardly change the density
 STIFFNESS = 0.3  # Ha: a typical second derivative of E by occupations
@@ -158,8 +160,8 @@ class FreeEnergy:
     def __init__(self, builder: FockBuilder, layout: OrbitalLayout, smearing: Smearing) -> None:
         self.builder, self.layout, self.smearing = builder, layout, smearing
         self._factor = layout.occupation / layout.kpoints
-        self._recent = Recent()
-        self._groups = self._shared_levels()
+        self._recent, self.responses = Recent(), Responses(builder)
+        self.groups = self._shared_levels()
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -191,8 +193,8 @@ class FreeEnergy:
     def hold(self, Y: OrbitalPoint, build: Build | None = None) -> tuple[float, Ensemble]:
         """Evaluate, or keep what a build at this density gave."""
         energies, vectors = zip(*map(np.linalg.eigh, Y), strict=True)
-        mu = [self._fermi_level(energies, *group) for group in self._groups]
-        level = {i: m for (part, _), m in zip(self._groups, mu, strict=True) for i in part}
+        mu = [self._fermi_level(energies, *group) for group in self.groups]
+        level = {i: m for (part, _), m in zip(self.groups, mu, strict=True) for i in part}
         x = tuple((level[i] - e) / self.smearing.sigma for i, e in enumerate(energies))
         filling = tuple(map(self.smearing.occupations, x))
         build = build or self.builder(self._density(vectors, filling))
@@ -211,12 +213,7 @@ class FreeEnergy:
         F = tuple(b.within(b.of(build.matrices)) for b in self.blocks)
         R = [U.conj().T @ f @ U - np.diag(e) for U, f, e in zip(vectors, F, energies, strict=True)]
         K = [self._quotients(*levels) for levels in zip(x, filling, strict=True)]
-        for part, _ in self._groups:
-            slopes = np.concatenate([np.diag(K[i]) for i in part])
-            parts = np.concatenate([np.real(np.diag(R[i])) for i in part])
-            mean = float(slopes @ parts / slopes.sum()) if slopes.sum() else 0.0
-            for i in part:
-                R[i] = R[i] - mean * np.eye(len(R[i]))
+        R = self._centred(K, R)
         S = self._factor * sum(float(np.sum(self.smearing.entropy(v))) for v in x)
         state = Ensemble(
             tuple(Y), energies, vectors, x, filling, tuple(K), tuple(R), F, build, S, mu
@@ -224,6 +221,17 @@ class FreeEnergy:
         A = build.energy - self.smearing.sigma * S
         self._recent.keep(A, state)
         return A, state
+
+    def _centred(self, K: Sequence[Array], R: Sequence[Array]) -> list[Array]:
+        """R − R̄ of every group of blocks: what is left when μ keeps the number of electrons."""
+        R = list(R)
+        for part, _ in self.groups:
+            slopes = np.concatenate([np.diag(K[i]) for i in part])
+            parts = np.concatenate([np.real(np.diag(R[i])) for i in part])
+            mean = float(slopes @ parts / slopes.sum()) if slopes.sum() else 0.0
+            for i in part:
+                R[i] = R[i] - mean * np.eye(len(R[i]))
+        return R
 
     def _quotients(self, x: Array, filling: Array) -> Array:
         """(θ_i − θ_j)/(x_i − x_j)/σ = −K_ij, with the derivative where levels meet."""
@@ -270,6 +278,24 @@ class FreeEnergy:
         size = np.maximum(np.abs(K), LEAST_OCCUPATION_SLOPE)
         return self._factor * size * (1.0 + STIFFNESS * size)
 
+    def hessian_product(self, Y: OrbitalPoint, V: OrbitalPoint) -> OrbitalPoint:
+        """K∘(dF − V), dF for dD = K∘(V − dμ): the Hessian where H̃ = F, one product of PySCF's."""
+        aux = self.at(Y)
+        K = aux.slopes  # −K
+        v = [_forth(u, x) for u, x in zip(aux.vectors, V, strict=True)]
+        moved = [-k * x for k, x in zip(K, self._centred(K, v), strict=True)]
+        parts = [f - x for f, x in zip(self.response_to(aux, moved), v, strict=True)]
+        again = zip(aux.vectors, K, self._centred(K, parts), strict=True)
+        return tuple(-self._factor * _back(u, k * x) for u, k, x in again)
+
+    def response_to(self, aux: Ensemble, moved: Sequence[Array]) -> list[Array]:
+        """dF for a change of the occupation matrices, both in the eigenvectors of H̃."""
+        change = self.responses.at(aux, self.orbitals)
+        pairs = list(zip(self.blocks, aux.vectors, strict=True))
+        parts = [_back(b.X @ u, x) for (b, u), x in zip(pairs, moved, strict=True)]
+        dF = change(self.layout.occupation * self.layout.sums(self.blocks, parts))
+        return [_forth(u, b.within(b.of(dF))) for b, u in pairs]
+
     def fixed_point(self, aux: Ensemble) -> OrbitalPoint:
         """H̃ = F: where the gradient vanishes, the same state."""
         return tuple(0.5 * (f + f.conj().T) for f in aux.F)
@@ -283,6 +309,57 @@ class FreeEnergy:
             for b, U, e, f in zip(self.blocks, aux.vectors, aux.energies, aux.filling, strict=True)
         ]
         return arranged(self.layout, parts)
+
+
+class ScaledHessian:
+    """z ↦ z + √|K| dF(√|K| z): the Hessian at H̃ = F, for changes z/√|K| of H̃.
+
+    Real vectors, of which Hermitian matrices that keep the number of electrons are read.
+    """
+
+    def __init__(self, energy: FreeEnergy, Y: OrbitalPoint) -> None:
+        self._energy, self._aux = energy, energy.at(Y)
+        if any(np.any(K < 0) for K in self._aux.slopes):
+            raise ValueError("these occupations do not fall with the energy everywhere")
+        self._roots = [np.sqrt(K) for K in self._aux.slopes]
+        self._halves = 2 if any(U.dtype.kind == "c" for U in self._aux.vectors) else 1
+        self.size = self._halves * sum(r.size for r in self._roots)
+
+    def __call__(self, z: Array) -> Array:
+        own = self._kept(z)
+        moved = [-r * x for r, x in zip(self._roots, own, strict=True)]
+        dF = self._energy.response_to(self._aux, moved)
+        parts = [x - r * f for x, r, f in zip(own, self._roots, dF, strict=True)]
+        return self._flat(self._without_electrons(parts))
+
+    def direction(self, z: Array) -> OrbitalPoint:
+        """The change of H̃; levels that hardly change the density stay."""
+        parts = zip(self._aux.vectors, self._roots, self._kept(z), strict=True)
+        return tuple(
+            _back(U, x / np.maximum(r, np.sqrt(LEAST_OCCUPATION_SLOPE))) for U, r, x in parts
+        )
+
+    def _kept(self, z: Array) -> list[Array]:
+        shapes = [r.shape for r in self._roots]
+        whole = z if self._halves == 1 else z[: z.size // 2] + 1j * z[z.size // 2 :]
+        ends = np.cumsum([a * b for a, b in shapes])[:-1]
+        parts = [p.reshape(s) for p, s in zip(np.split(whole, ends), shapes, strict=True)]
+        return self._without_electrons([0.5 * (p + p.conj().T) for p in parts])
+
+    def _without_electrons(self, parts: Sequence[Array]) -> list[Array]:
+        """Orthogonal to √|K_ii|, the change of μ, in every group."""
+        parts = list(parts)
+        for group, _ in self._energy.groups:
+            roots = [np.diag(self._roots[i]) for i in group]
+            total = sum(float(r @ r) for r in roots)
+            mean = sum(float(r @ np.real(np.diag(parts[i]))) for i, r in zip(group, roots))
+            for i, r in zip(group, roots, strict=True):
+                parts[i] = parts[i] - np.diag(r) * (mean / total if total else 0.0)
+        return parts
+
+    def _flat(self, parts: Sequence[Array]) -> Array:
+        whole = np.concatenate([p.ravel() for p in parts])
+        return whole.real if self._halves == 1 else np.concatenate([whole.real, whole.imag])
 
 
 def _forth(U: Array, M: Array) -> Array:

@@ -115,6 +115,13 @@ class OrbitalLayout:
         found = [c for b, c in zip(self.active, C, strict=True) if b.place == place]
         return found or [np.zeros((C[0].shape[0], 0), C[0].dtype)]
 
+    def sums(self, blocks: Sequence[Block], matrices: Sequence[Array]) -> Array:
+        """Matrices of blocks in the basis of the atoms, added at their places; one array."""
+        zero = np.zeros_like(matrices[0])
+        pairs = list(zip(blocks, matrices, strict=True))
+        parts = [sum((m for b, m in pairs if b.place == p), start=zero) for p in self.places]
+        return np.asarray(self.nest(parts))
+
     def filled_as(self, mo_coeff: Any, mo_occ: Any, labels: Any = None) -> OrbitalLayout:
         """This layout with the blocks of orbitals that are occupied as ``mo_occ`` says."""
         blocks: list[Block] = []

@@ -272,6 +272,10 @@ def _one(mf: Any, options: Options, dm0: Any, name: str) -> Descent:
     descent.go(point, "descent")
     if smearing is not None:
         descent.self_consistent()
+        while options.check and descent.converged and descent.saddles < FOLLOWED:
+            if descent.judge_ensemble().curvature > stability.STEEP:
+                break
+            descent.follow_ensemble()
         return descent
     descent.reoccupied()
     while options.check and descent.converged and descent.saddles < FOLLOWED:

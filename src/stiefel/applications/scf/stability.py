@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_REFUSALS = (AttributeError, RuntimeError, TypeError, ValueError, AssertionError)
+from .ensemble import ScaledHessian
+from .response import REFUSALS
+
+UNSTABLE = -1e-3  # of the eigenvalue 1 that independent electrons have: not a minimum
+STEEP = -0.1  # a saddle that is worth leaving; shallower ones cost hundreds of builds for 0.1 mHa
+ACCURACY = 1e-2
+RESTARTS = 10
 
 
 class Verdict(NamedTuple):
@@ -20,6 +26,7 @@ class Verdict(NamedTuple):
     products: int = 0  # with the response of the Fock matrix: the cost of the analysis
     builds: int = 0  # Fock matrices built for it
     reason: str = ""  # why there is no verdict
+    curvature: float = 0.0  # of a free energy, the lowest; 1 for independent electrons
 
     def __str__(self) -> str:
         known = {True: "a minimum", False: "not a minimum", None: "no verdict"}
@@ -48,12 +55,47 @@ def _guarded(mf: Any, analysis: Callable[[Any], tuple[bool | None, Any]]) -> Ver
     ):
         try:
             stable, orbitals = analysis(mf)
-        except (NotImplementedError, ArithmeticError, LookupError, *_REFUSALS) as error:
-            text = str(error).strip().splitlines()
-            reason = text[0] if text else type(error).__name__
-            return Verdict(None, None, products[0], builds[0], reason)
+        except REFUSALS as error:
+            return Verdict(None, None, products[0], builds[0], _words(error))
     reason = "" if stable is not None else f"PySCF has none for {type(mf).__name__}"
     return Verdict(stable, orbitals, products[0], builds[0], reason)
+
+
+def _words(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def of_ensemble(energy: Any, H: Any) -> Verdict:
+    """Whether a free energy is at a minimum where H̃ = F, by Lanczos' method.
+
+    The eigenvalues are those of 1 + √|K| (dF/dD) √|K|: 1 for electrons that do not see each other,
+    negative along z where A falls for H̃ + t z/√|K|.  ``orbitals`` of the verdict is that direction.
+    """
+    before = energy.responses.products
+    try:
+        scaled = ScaledHessian(energy, H)
+        value, vector = _lowest(scaled)
+    except REFUSALS as error:
+        return Verdict(None, reason=_words(error))
+    products = energy.responses.products - before
+    return Verdict(bool(value > UNSTABLE), scaled.direction(vector), products, curvature=value)
+
+
+def _lowest(operator: Any) -> tuple[float, Any]:
+    from scipy.sparse import linalg
+
+    start = np.random.default_rng(0).standard_normal(operator.size)
+    A = linalg.LinearOperator((operator.size,) * 2, matvec=operator, dtype=float)
+    try:
+        values, vectors = linalg.eigsh(
+            A, 1, which="SA", v0=start, tol=ACCURACY, ncv=min(20, operator.size), maxiter=RESTARTS
+        )
+    except linalg.ArpackNoConvergence as error:
+        values, vectors = error.eigenvalues, error.eigenvectors
+        if not len(values):
+            raise RuntimeError("the stability analysis did not converge") from None
+    return float(values[0]), vectors[:, 0]
 
 
 def _internal(mf: Any) -> tuple[bool | None, Any]:
