@@ -62,4 +62,5 @@ html_theme_options = {
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
 }
+html_context = {"default_mode": "auto"}
 html_sidebars = {"index": []}

@@ -169,3 +169,10 @@ def test_a_tree_prints_its_shapes():
 
 def test_every_method_has_a_name_in_lower_case():
     assert all(name == name.lower() for name in METHODS)
+
+
+def test_a_retired_method_warns_and_names_its_successor():
+    from stiefel.habits import method_name
+
+    with pytest.warns(DeprecationWarning, match=r"accelerated-lean.*use 'accelerated'"):
+        assert method_name("accelerated-lean") == "accelerated"

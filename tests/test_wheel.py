@@ -73,3 +73,11 @@ def test_ci_takes_its_command_from_the_readme():
         block = text.split(mark)[1].split("```")[1]
         lines = [line for line in block.splitlines()[1:] if line]
         assert len(lines) == 1 and lines[0].startswith("python3 ")
+
+
+def test_the_texts_agree_with_the_version():
+    import runpy
+
+    tool = runpy.run_path(str(ROOT / "tools" / "release_check.py"))
+    assert tool["check_texts"](tool["version"]()) == []
+    assert tool["check_texts"]("99.0") == ["CHANGELOG.md has no section 99.0"]

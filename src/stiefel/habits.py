@@ -7,6 +7,7 @@ become ``fun``, ``gtol``, ``progress``, ``maxiter`` and so on before anything el
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ SCIPY_METHODS = {  # SciPy's name ↦ ours, in lower case
     "trust-ncg": "trust-region",
     "trust-krylov": "trust-region",
 }
+RETIRED = {"accelerated-lean": "accelerated"}  # accepted until 0.3, with a warning
 WITHOUT_GRADIENTS = ("nelder-mead", "powell", "cobyla", "cobyqa")
 OPTIONS = {  # SciPy's name ↦ ours, whatever the method
     "maxfev": "maxfun",
@@ -48,7 +50,12 @@ def method_name(name: str) -> str:
             f"method {name!r} uses no gradients, and every method here does: "
             'pass jac="2-point" for differences of values, and leave method out'
         )
-    return SCIPY_METHODS.get(lower, lower)
+    if lower in RETIRED:
+        said = (
+            f"method {name!r} is gone since 0.2 and will be refused in 0.3: use {RETIRED[lower]!r}"
+        )
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
+    return SCIPY_METHODS.get(lower, RETIRED.get(lower, lower))
 
 
 def translate(task: Any) -> None:
