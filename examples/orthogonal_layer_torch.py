@@ -3,7 +3,8 @@
 A layer whose weight keeps orthonormal rows is marked once, and one optimiser moves all
 parameters. PyTorch's own way is `torch.nn.utils.parametrizations.orthogonal`, which writes the
 weight as the exponential of a skew matrix and differentiates through it. Both see the same data
-in the same order here; the picture shows the losses.
+in the same order here, with two learning rates: the parametrization wins with the smaller one, the
+mark with the larger one. The picture shows the losses.
 """
 
 import matplotlib.pyplot as plt
@@ -35,23 +36,28 @@ def train(model, optimizer, steps=200):
     return losses
 
 
-ours = network()
-stiefel.torch.orthonormal(ours[0], "weight", init="nearest")
-marked = train(ours, stiefel.torch.Adam(ours, lr=0.05))
+def with_a_mark(rate):
+    model = network()
+    stiefel.torch.orthonormal(model[0], "weight", init="nearest")
+    return train(model, stiefel.torch.Adam(model, lr=rate)), model[0].weight.detach()
 
-theirs = network()
-torch.nn.utils.parametrizations.orthogonal(theirs[0], "weight")
-parametrized = train(theirs, torch.optim.Adam(theirs.parameters(), lr=0.05))
 
-W = ours[0].weight.detach()
-defect = float(torch.linalg.matrix_norm(W @ W.T - torch.eye(8), 2))
-print(f"loss {marked[-1]:.5f} with a mark, {parametrized[-1]:.5f} with a parametrization")
-print(f"‖WWᵀ − I‖ = {defect:.1e}")
-assert marked[-1] < 0.2 * marked[0]
-assert defect < 1e-5
+def with_a_parametrization(rate):
+    model = network()
+    torch.nn.utils.parametrizations.orthogonal(model[0], "weight")
+    return train(model, torch.optim.Adam(model.parameters(), lr=rate))
+
 
 fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")
-ax.semilogy(marked, label="stiefel.torch.Adam")
-ax.semilogy(parametrized, label="parametrization and Adam", color="0.6")
+for rate, style in ((0.02, ":"), (0.05, "-")):
+    marked, W = with_a_mark(rate)
+    parametrized = with_a_parametrization(rate)
+    defect = float(torch.linalg.matrix_norm(W @ W.T - torch.eye(8), 2))
+    print(f"rate {rate}: loss {marked[-1]:.4f} with a mark, {parametrized[-1]:.4f} without")
+    print(f"‖WWᵀ − I‖ = {defect:.1e}")
+    assert marked[-1] < 0.3 * marked[0]
+    assert defect < 1e-5
+    ax.semilogy(marked, style, color="C0", label=f"stiefel.torch.Adam, rate {rate}")
+    ax.semilogy(parametrized, style, color="0.6", label=f"parametrization and Adam, rate {rate}")
 ax.set(xlabel="step", title="loss on all data")
-ax.legend()
+ax.legend(fontsize="small")

@@ -155,7 +155,8 @@ def _of_vectors(name):
 
     def method(self, X, *vectors):
         frames, Q = self._enter(X)
-        found = getattr(frames, name)(Q, *(frames.coordinates(Q, V) for V in vectors))
+        inside = (frames.coordinates(Q, V) if hasattr(V, "shape") else V for V in vectors)
+        found = getattr(frames, name)(Q, *inside)
         return frames.ambient(Q, found) if hasattr(found, "shape") and found.ndim else found
 
     return method

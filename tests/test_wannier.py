@@ -255,8 +255,9 @@ def test_a_molecule_in_a_large_box_has_the_spread_of_boys():
     mol = gto.M(atom=atoms, basis="sto-3g", verbose=0)
     mf = scf.RHF(mol).run()
     C = mf.mo_coeff[:, :5]
-    boys = lo.Boys(mol, C)
-    exact = lo.Boys(mol, boys.kernel()).cost_function(np.eye(5))
+    # Its start is random, and not every start leads to the smallest spread.
+    orbitals = [lo.Boys(mol, C).kernel() for _ in range(4)]
+    exact = min(lo.Boys(mol, each).cost_function(np.eye(5)) for each in orbitals)
     errors = []
     for length in (12.0, 24.0):
         cell = pbc_gto.M(a=np.eye(3) * length, atom=atoms, basis="sto-3g", verbose=0, mesh=[3] * 3)

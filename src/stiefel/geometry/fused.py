@@ -65,7 +65,8 @@ def squared_speed(k: Kernels, frame: Frame) -> Any:
 
 
 def displacement(k: Kernels, frame: Frame, t: float) -> Array:
-    tK = frame.generator * t
+    with np.errstate(over="ignore"):  # a step of 1e308 ends in a point that is refused
+        tK = frame.generator * t
     left = tK * -0.5
     left += _Small.of(left).one
     return _solved(left, tK)
