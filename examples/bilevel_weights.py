@@ -57,5 +57,5 @@ assert float(loss.detach()) < 0.1
 fig, axes = plt.subplots(1, 2, figsize=(6, 2.8), layout="constrained")
 axes[0].semilogy(losses)
 axes[0].set(xlabel="step", title="misfit of the subspace")
-axes[1].bar(range(sources), weights)
+axes[1].bar(range(sources), weights.tolist())
 axes[1].set(xlabel="source", title="weights", xticks=range(sources))

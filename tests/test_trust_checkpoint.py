@@ -437,7 +437,7 @@ def without(name):
         (put(state__pairs__rows=10**12), "rows"),
         (put(state__pairs__rows=-1), "rows is '-1'"),
         (put(state__learned=0), "learned"),
-        (put(state__learned__0__turns=3), "turns is '3'"),
+        (put(state__learned__0__rotations=3), "rotations is '3'"),
         (put(state__learned__0__metric__omega=None), "omega is 'None'"),
         (put(state__failure="REMOVED"), "failure is 'REMOVED'"),
         (put(state__failure={"a": 1}), "failure"),

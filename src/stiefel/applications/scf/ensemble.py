@@ -288,11 +288,11 @@ class FreeEnergy:
         again = zip(aux.vectors, K, self._centred(K, parts), strict=True)
         return tuple(-self._factor * _back(u, k * x) for u, k, x in again)
 
-    def response_to(self, aux: Ensemble, moved: Sequence[Array]) -> list[Array]:
+    def response_to(self, aux: Ensemble, changes: Sequence[Array]) -> list[Array]:
         """dF for a change of the occupation matrices, both in the eigenvectors of H̃."""
         change = self.responses.at(aux, self.orbitals)
         pairs = list(zip(self.blocks, aux.vectors, strict=True))
-        parts = [_back(b.X @ u, x) for (b, u), x in zip(pairs, moved, strict=True)]
+        parts = [_back(b.X @ u, x) for (b, u), x in zip(pairs, changes, strict=True)]
         dF = change(self.layout.occupation * self.layout.sums(self.blocks, parts))
         return [_forth(u, b.within(b.of(dF))) for b, u in pairs]
 

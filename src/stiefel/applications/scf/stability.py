@@ -14,7 +14,7 @@ from .response import REFUSALS
 
 UNSTABLE = -1e-3  # of the eigenvalue 1 that independent electrons have: not a minimum
 STEEP = -0.1  # a saddle that is worth leaving; shallower ones cost hundreds of builds for 0.1 mHa
-ACCURACY = 1e-2
+EIGENVALUE_ACCURACY = 1e-2
 RESTARTS = 10
 
 
@@ -89,7 +89,13 @@ def _lowest(operator: Any) -> tuple[float, Any]:
     A = linalg.LinearOperator((operator.size,) * 2, matvec=operator, dtype=float)
     try:
         values, vectors = linalg.eigsh(
-            A, 1, which="SA", v0=start, tol=ACCURACY, ncv=min(20, operator.size), maxiter=RESTARTS
+            A,
+            1,
+            which="SA",
+            v0=start,
+            tol=EIGENVALUE_ACCURACY,
+            ncv=min(20, operator.size),
+            maxiter=RESTARTS,
         )
     except linalg.ArpackNoConvergence as error:
         values, vectors = error.eigenvalues, error.eigenvectors
