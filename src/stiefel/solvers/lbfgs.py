@@ -165,7 +165,8 @@ class LBFGS:
         if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
-            gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
+            known = 0.0 if problem.precond else gamma  # which knows all curvatures but for a factor
+            gamma = _smoothed(known, sy / square) if square > 0 else gamma
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
         new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
@@ -252,5 +253,8 @@ class LBFGS:
 
 
 def _smoothed(old: float, new: float) -> float:
-    """The geometric mean of two values of γ: one step shows one curvature of many."""
+    """The geometric mean of two values of γ: one step shows one curvature of many.
+
+    test_wannier.py has the price of smoothing where a preconditioner is given.
+    """
     return math.sqrt(old * new) if old else new
