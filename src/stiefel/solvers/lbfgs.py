@@ -186,7 +186,8 @@ class LBFGS:
         geometry, forgot = problem.geometry, False
         bare = at._replace(aux=None)
         if at.norm == 0 or not at.finite:
-            return State(x, bare, Aim(at.G, 0.0, geometry.ray(x, at.G)), pairs, learned, gamma)
+            aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
+            return State(x, bare, aim, pairs, learned, gamma, rows=rows)
         metric = metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma, rows)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
