@@ -299,12 +299,12 @@ struct Lbfgs {
     }
 
     void run(Tall &X, int iterations, double *trace_of_f, int64_t *calls) {
-        const double c1 = 1e-4, c2 = 0.9, longest = 1.0;
+        const double c1 = 1e-4, c2 = 0.9, longest = 3.0;
         Tall G, T, q, X_new, G_new, s, y;
         double value = f.value_and_gradient(X, G), gamma = 0;
         Small turn = St.project(X, G);
         raise(X, G, T);
-        double first = 0.01 * std::sqrt(k / dot(T, T));
+        double first = 0.1 * std::sqrt(k / dot(T, T));
         for (double &v : T) v *= -first;
         for (int it = 0; it < iterations; it++) {
             trace_of_f[it] = value;
@@ -345,7 +345,8 @@ struct Lbfgs {
             Small yy = St.gram(y, y);
             for (size_t i = 0; i < change.entries.size(); i++)
                 change.entries[i] = turn_new.entries[i] - turn.entries[i];
-            gamma = sy / (dot(D, yy) + (omega - 1) * dot(change, product(change, D)));
+            double now = sy / (dot(D, yy) - dot(change, product(change, D)) + omega * dot(change, change));
+            gamma = gamma > 0 ? std::sqrt(gamma * now) : now;  // one step shows one curvature of many
             std::swap(X, X_new);
             std::swap(G, G_new);
             turn = turn_new;
