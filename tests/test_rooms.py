@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_limits
 
 import stiefel
@@ -69,16 +70,22 @@ def rooms(method, iteration=12):
     return found
 
 
+def enters(method, files, changes, depth):
+    found = rooms(method)
+    assert len(found.files) <= files, found.files
+    assert found.changes <= changes
+    assert found.deepest <= depth
+
+
 def test_an_iteration_of_auto_enters_few_rooms():
-    """The row model is on: its decisions, its memory and its inverse are three more rooms."""
-    found = rooms("auto")
-    assert len(found.files) <= 19, found.files
-    assert found.changes <= 135
-    assert found.deepest <= 12
-    found = rooms(replace(METHODS["auto"], rows=None))
-    assert len(found.files) <= 15, found.files
-    assert found.changes <= 95
-    assert found.deepest <= 10
+    """What is reached today, never to rise; what it should be is the next test."""
+    enters("auto", 19, 130, 12)
+    enters(replace(METHODS["auto"], rows=None), 15, 93, 10)
+
+
+@pytest.mark.xfail(strict=True, reason="the row model's decisions, memory and inverse are apart")
+def test_an_iteration_of_auto_enters_fourteen_rooms():
+    enters("auto", 14, 90, 10)
 
 
 def test_an_iteration_of_the_paper_enters_few_rooms():

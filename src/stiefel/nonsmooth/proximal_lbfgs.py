@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from stiefel.types import Array
-
 from .composite import Composite
 from .leap import is_ready, leap
 from .proximal_newton import ProximalNewton
@@ -47,9 +45,6 @@ class ProximalLBFGS(QuasiNewton):
     @cached_property
     def _newton(self) -> ProximalNewton:
         return ProximalNewton(memory=self.memory)
-
-    def init(self, problem: Composite, x: Array) -> State:
-        return super().init(problem, x)
 
     def step(self, problem: Composite, s: State) -> State:
         if is_ready(s):

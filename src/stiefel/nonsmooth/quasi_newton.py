@@ -56,19 +56,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class QuasiNewton:
-    """Proximal L-BFGS for f + h.
-
-    Parameters
-    ----------
-    memory : int
-        The number of pairs kept.
-    sufficient_decrease : float
-        The part of the predicted decrease that a step must bring.
-    caution : float
-        A pair is used if ⟨s, y⟩ > caution ‖s‖‖y‖.
-    learn : bool
-        Whether the operator of a quadratic f is learned.
-    """
+    """Steps without learning's leaps; the parameters are those of `ProximalLBFGS`."""
 
     memory: int = 5
     sufficient_decrease: float = 1e-4
@@ -89,7 +77,7 @@ class QuasiNewton:
         return self.remembered(state, s, y) if s.any() else state
 
     def step(self, problem: Composite, s: State) -> State:
-        at, _h = s.point, problem.h
+        at = s.point
         sigma, memory = self._model(problem, s)
         t = 1.0 / (sigma * s.factor)
         step, predicted = self._solved(problem, at, t, memory)
