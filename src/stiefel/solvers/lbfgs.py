@@ -165,7 +165,7 @@ class LBFGS:
         if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
-            known = 0.0 if problem.precond else gamma  # which knows all curvatures but for a factor
+            known = 0.0 if problem.precond else gamma  # a preconditioner leaves little to average
             gamma = _smoothed(known, sy / square) if square > 0 else gamma
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
