@@ -423,6 +423,52 @@ def test_ritz_vectors_that_errors_have_spoilt_are_left_out(monkeypatch):
     assert spent(fun, (200, 6), AUTO, seeds) > 1.3 * careful
 
 
+def stiff_density(n, alpha):
+    """½Tr XᵀLX + (α/4)ρᵀL⁻¹ρ: the operator changes much faster than its lowest levels are apart."""
+    L = 2.0 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+    inverse = linalg.inv(L)
+
+    def fun(X):
+        LX, rho = L @ X, (X * X).sum(axis=1)
+        v = alpha * (inverse @ rho)
+        return 0.5 * float(np.vdot(X, LX)) + 0.25 * float(rho @ v), LX + v[:, None] * X
+
+    def start(k, seed):
+        X = stiefel.random_point(n, k, seed=seed)
+        A = L + np.diag(alpha * (inverse @ (X * X).sum(axis=1)))
+        return stiefel.nearest(linalg.eigh(A, subset_by_index=(0, k - 1))[1])
+
+    return fun, start
+
+
+def stiff(method):
+    fun, start = stiff_density(800, 100.0)
+    runs = [stiefel.minimize(fun, start(10, s), method=method, rtol=1e-10) for s in range(6)]
+    assert all(run.success for run in runs)
+    return sum(run.nfev for run in runs)
+
+
+@pytest.mark.parametrize(("constant", "other"), [("FAR", 1e9), ("DOUBTS", 1000), ("CLOSE", 1)])
+def test_a_density_that_answers_stiffly_loses_nothing(monkeypatch, constant, other):
+    """A model that disagrees with its steps rests, and three pairs are asked before it begins."""
+    without = stiff(WITHOUT)
+    assert stiff(AUTO) <= 1.03 * without
+    monkeypatch.setattr(row_model, constant, other)
+    assert stiff(AUTO) > 1.1 * without
+
+
+def test_older_blocks_of_an_inexact_model_are_nearly_symmetric():
+    """They are forgotten as soon as they are less symmetric than the pairs that began it."""
+    fun, seeds = local_energy(200, 10.0), range(4)
+    for s in states(AUTO, fun, stiefel.random_point(200, 5, seed=0), Stiefel(), 60):
+        if s.rows.on:
+            grams = s.rows.known.memory.grams
+            assert grams.UU.shape == (5, 5) or (
+                asymmetry(grams.UZ, np.diagonal(grams.UU)) <= AUTO.rows.nearly
+            )
+    assert spent(fun, (200, 5), AUTO, seeds) <= 1.03 * spent(fun, (200, 5), WITHOUT, seeds)
+
+
 def test_the_worst_ritz_vector_goes_first():
     skew = np.zeros((4, 4))
     skew[0, 3], skew[3, 0] = 0.5, -0.5

@@ -150,7 +150,8 @@ class LBFGS:
         learned, kept = still_invariant(geometry, x, at, s.learned)
         if not kept:
             pairs = pairs.forgotten()
-        ends, span = StepEnds(s.x, s.at, x, at), learned[0].metric.horizontal
+        part = taken.t * max(1.0, s.aim.curve.bounded_length / LONGEST_BY_ROWS)
+        ends, span = StepEnds(s.x, s.at, x, at, part), learned[0].metric.horizontal
         rows = s.rows if self.rows is None else self.rows.observe(problem, s.rows, ends, span)
         if rows.exact:
             new = self._aimed(problem, x, at, NOTHING, learned, gamma, rows)

@@ -194,6 +194,27 @@ def uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) ->
     return np.asarray(-vectors.dot(adjoint.dot(rotation).dot(vectors) / h).dot(adjoint))
 
 
+def agreement(ritz: RitzPairs, normal: Normal, columns: Columns) -> float:
+    """⟨s, y⟩/⟨y, Hy⟩ of the newest block: one where H knows it, and where nothing is left out.
+
+    With y_i = z_i − c_i s_i in the columns of H and g what H does not see of the block,
+    ⟨y_i, H_i y_i⟩ = γ_i‖Z g_i − c_i U g_i‖² + Σ e|Uᴴy_i|².
+    """
+    (T, theta), (UU, UZ, ZZ), c = ritz, normal, columns.c
+    block = np.zeros((len(UU), len(c)), UU.dtype)
+    block[-len(c) :] = columns.F
+    Uy = UZ.dot(block) - UU.dot(block * c)
+    sy = float(np.vdot(block, Uy).real)
+    a = T.conj().T.dot(Uy)
+    e = 1.0 / (theta[:, None] - c)
+    g = block - T.dot(e * a)
+    gc = g * c
+    squares = g.conj() * (ZZ.dot(g) - UZ.conj().T.dot(gc)) - gc.conj() * (UZ.dot(g) - UU.dot(gc))
+    gamma = 1.0 / (_sigma(normal, columns, theta) - c)
+    yHy = float(np.sum(gamma * squares.real) + np.sum(e * np.abs(a) ** 2))
+    return sy / yHy if yHy > 0 else 0.0
+
+
 def _sigma(normal: Normal, columns: Columns, theta: NumpyArray) -> float:
     """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
     c, F = columns.c, columns.F

@@ -37,6 +37,7 @@ from .row_inverse import (
     Columns,
     RitzPairs,
     Seen,
+    agreement,
     apart,
     lowest_and_newest,
     ritz_pairs,
@@ -57,6 +58,8 @@ from .row_recognition import (
 )
 
 CLOSE = 3  # pairs in a row that must be nearly symmetric
+FAR = 2.0  # ⟨s, y⟩/⟨y, Hy⟩ of a block, or its inverse, or that of a step in its first trial
+DOUBTS = 2  # such steps in a row show that A is not what they see
 REST = 10  # steps before a function of the span is looked at again; doubled each time
 
 
@@ -81,6 +84,7 @@ class Known(NamedTuple):
     ritz: RitzPairs
     exact: bool
     resets: int = 0  # times that all but the newest block was forgotten
+    doubts: int = 0  # steps in a row that did not agree with H; see `FAR`
 
 
 class Rows(NamedTuple):
@@ -240,8 +244,8 @@ class RowModel:
 
     def _grown(self, k: Kernels, known: Known, ends: StepEnds) -> Known | None:
         """With the block of one more step; None if it contradicts the model."""
-        old, columns, offset, _, _, exact, resets = known
-        X0, _, X, at = ends
+        old, columns, offset, _, _, exact, resets, doubts = known
+        X0, _, X, at, part = ends
         AX, size = image(k, X, at, columns.D, offset), X.shape[1]
         columns = columns.at(small(k, at.level))
         if old.full:
@@ -253,9 +257,10 @@ class RowModel:
         UZ, squares = memory.grams.UZ, np.diagonal(memory.grams.UU).real
         if not asymmetry(UZ[-size:, -size:], squares[-size:]) <= self.decay:
             return None
-        if asymmetry(UZ, squares) > self.decay:
+        if asymmetry(UZ, squares) > (self.decay if exact else self.nearly):
             memory, resets = row_memory.newest(k, memory, X), resets + 1
-        return _with_ritz(memory, columns, offset, exact, resets)
+        new = _with_ritz(memory, columns, offset, exact, resets)
+        return new if exact else _unless_doubtful(new, doubts, part)
 
     def direction(
         self,
@@ -297,6 +302,13 @@ def _raised(k: Kernels, known: Known, X: Array, G: Array) -> Array:
     seen = Seen(Uq, Zq, AXq, np.zeros_like(columns.W))
     a, b, c, d, e = apart(known.ritz, known.normal, memory.grams, columns, seen)
     return row_memory.combination(k, memory, X, q, (-a, -b, -c, -d, -e))
+
+
+def _unless_doubtful(known: Known, doubts: int, part: float) -> Known | None:
+    """None once two steps in a row did not agree with H: A changes too fast along them."""
+    found = agreement(known.ritz, known.normal, known.columns)
+    doubts = 0 if 1.0 / FAR < min(found, part) and found < FAR else doubts + 1
+    return known._replace(doubts=doubts) if doubts < DOUBTS else None
 
 
 def _with_ritz(

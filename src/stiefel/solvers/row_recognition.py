@@ -29,12 +29,13 @@ PAIRS = 3  # from which D is learned
 
 
 class StepEnds(NamedTuple):
-    """Where a step began and ended."""
+    """Where a step began and ended, and what part of the first trial it is."""
 
     X0: Array
     at0: Gradient
     X: Array
     at: Gradient
+    part: float = 1.0
 
 
 class SecantBlocks(NamedTuple):
@@ -73,7 +74,7 @@ class Look(NamedTuple):
 
 def look(k: Kernels, pairs: SecantBlocks | None, ends: StepEnds, eps: float) -> Look | None:
     """What one more step shows; None if it is no step.  16nk² with two older pairs."""
-    X0, at0, X, at = ends
+    X0, at0, X, at, _ = ends
     blocks = (X[None, ...][:0, ...],) * 2 if pairs is None else pairs[:2]
     level0, level = k.asarray(small(k, at0.level), X), k.asarray(small(k, at.level), X)
     S, Y, *found = _looked(k, X0, at0.G, level0, X, at.G, level, *blocks)
