@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stiefel import Sphere, Stiefel
+from stiefel import Oblique, Sphere, Stiefel
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry import cayley, fused, metric, ray, real_vector, stiefel
+from stiefel.geometry import cayley, fused, metric, ray, real_vector, stiefel, unit
 from stiefel.geometry.metric import CANONICAL
 from stiefel.types import Metric
 
@@ -167,3 +167,33 @@ def test_a_real_vector_is_lowered_and_raised_as_the_formulas_say():
     np.testing.assert_allclose(found.square, square, rtol=1e-14)
     raised = metric.raise_index(k, x, E, Metric())
     np.testing.assert_allclose(real_vector.project_onto(x, E.copy()), raised, atol=1e-14)
+
+
+# -- real unit columns: `real_columns` repeats `unit`
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (2, 5, 3)])
+@pytest.mark.parametrize("along", [0.0, 0.3, 1e4])  # of a direction that is not quite tangent
+def test_unit_columns_move_as_the_formulas_say(shape, along):
+    rng = np.random.default_rng(6)
+    manifold = Oblique()
+    X = manifold.random(*shape, seed=1)
+    U, E, G_new, V = (rng.standard_normal(shape) for _ in range(4))
+    U, t, k = U + along * X, 0.7, kernels_for(X)
+    expected, found = unit.Circle(k, unit.COLUMN, X, U), manifold.ray(X, U)
+    assert type(found) is unit.ColumnCircle
+    close = {"rtol": 1e-11, "atol": 1e-11}
+    for name in ("length", "squared_norm", "bounded_length", "defect"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), **close)
+    for name in ("__call__", "velocity", "transported_velocity"):
+        np.testing.assert_allclose(getattr(found, name)(t), getattr(expected, name)(t), **close)
+    np.testing.assert_allclose(found.transport(t, V), expected.transport(t, V), **close)
+    lowered = manifold.gradient(X, E)
+    G = manifold.project(X, E)
+    np.testing.assert_allclose(lowered.G, G, **close)
+    np.testing.assert_allclose(lowered.square, np.vdot(G, G), **close)
+    pair = ray.pair_by_transport(expected, t, lowered, ray.Lowered(G_new, 0.0))
+    seen = found.secant_pair(t, lowered, ray.Lowered(G_new, 0.0))
+    np.testing.assert_allclose(seen.s, pair.s, **close)
+    np.testing.assert_allclose(seen.y, pair.y, **close)
+    np.testing.assert_allclose(seen.square, np.vdot(pair.y, pair.y), **close)
