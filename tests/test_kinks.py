@@ -63,7 +63,7 @@ def test_rounding_has_no_kinks() -> None:
     """Gradients that are rounding jump as well, but then the gains are rounding too."""
     for seed in range(5):
         X0 = stiefel.random_point(50, 2, seed=seed, dtype=np.float32)
-        fun = lambda X: (lambda f, G: (f, G.astype(np.float32)))(*sparse(X, 0.1))  # noqa: PLC3002
+        fun = lambda X: (lambda f, G: (f, G.astype(np.float32)))(*sparse(X, 0.1))
         assert "kinks" not in stiefel.minimize(fun, X0, rtol=1e-12, maxiter=3000).message
 
 

@@ -1,6 +1,7 @@
 """The metric that `auto` learns: what it minimises, and what it does not depend on."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest

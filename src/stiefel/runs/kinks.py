@@ -35,7 +35,7 @@ KINKS_FOUND = (
 def shortening(values: NumpyArray, norms: NumpyArray, noise: float) -> float:
     """How many times shorter the steps have become while the gradient stayed as large; else 0.
 
-    ``values`` and ``norms`` of all iterations; the newest window is compared with the first, second, fourth, eighth … one.
+    Of all iterations; the newest window is compared with the first, second, fourth, eighth … one.
     """
     last = (len(values) - 1) // KINK_WINDOW - 1
     if last < 1:
