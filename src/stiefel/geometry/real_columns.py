@@ -14,9 +14,7 @@ import numpy as np
 
 from stiefel.types import Array
 
-from .ray import Lowered, Secant
-
-LOSSY = 1e-3  # squared, of the part of a column's direction that is used: see `real_vector`
+from .ray import Lowered, Secant, TangentRay
 
 
 def column_products(A: Array, B: Array) -> Array:
@@ -44,7 +42,7 @@ class RealCircle:
         a, b, c = column_products(X, X), column_products(X, U), column_products(U, U)
         M: Any = b
         theta = c - b * b * (2.0 - a)
-        if not (theta >= LOSSY * c).all():  # better formed
+        if not (theta >= TangentRay.LOSSY * c).all():  # better formed
             U, M = U - X * b, 0.0
             b, theta = column_products(X, U), column_products(U, U)
         else:
@@ -59,14 +57,14 @@ class RealCircle:
         return float(np.abs(self._xx - 1.0).max())
 
     def __call__(self, t: float) -> Array:
-        P, Q = self._turn(t)
+        P, Q = self._half_angle_fractions(t)
         E = P * P * self._xx + 2.0 * (P * Q * self._xw) + Q * Q * self._squares
         kept = 1.5 - 0.5 * E  # lengths do not drift
         return self._combined(P * kept, Q * kept)
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         """s = t w, turned, and y = G⁺ − G + (t²w/2 + t x)⟨w, g⟩/(1 + s²), with ⟨x, g⟩ = 0."""
-        P, Q = self._turn(t)
+        P, Q = self._half_angle_fractions(t)
         s = self._combined((-t) * (Q * self._squares), t * P)
         share = Q * column_products(self._U, old.G)
         half = (0.5 * t) * share
@@ -75,7 +73,7 @@ class RealCircle:
         y -= old.G
         return Secant(s, y, None, float(np.vdot(y, y)))
 
-    def _turn(self, t: float) -> tuple[Array, Array]:
+    def _half_angle_fractions(self, t: float) -> tuple[Array, Array]:
         """(1 − s²)/(1 + s²) and t/(1 + s²)."""
         ss = (0.25 * t * t) * self._squares
         grown = 1.0 + ss

@@ -16,9 +16,7 @@ from stiefel.backends.base import Kernels
 from stiefel.backends.numpy import axpy
 from stiefel.types import Array
 
-from .ray import ColumnRay, Lowered, Secant
-
-LOSSY = 1e-3  # squared, of the part of a direction that is used: its Grams are differences
+from .ray import ColumnRay, Lowered, Secant, TangentRay
 
 
 def is_real_vector(k: Kernels, X: Array) -> bool:
@@ -52,7 +50,7 @@ class RealVectorRay(ColumnRay):
         a, b, c = float(x.dot(x)), float(x.dot(u)), float(u.dot(u))
         M = 0.0
         if tangent:
-            if not c - b * b * (2.0 - a) > LOSSY * c:
+            if not c - b * b * (2.0 - a) > TangentRay.LOSSY * c:
                 u = project_onto(x, u.copy())
                 b, c = float(x.dot(u)), float(u.dot(u))
             else:
