@@ -4,9 +4,8 @@ On the host nothing is faster than BLAS called from NumPy: a small operation of 
 times as long, one of JAX ten times.  So a point of theirs that lives there is solved as a NumPy
 array, and only the user's functions see arrays of their library:
 
-    inward    gradients, and whatever else functions return; a view, without a copy
-    shown     points, for the user's functions; a copy, which they may keep and write to
-    kept      points and gradients of the result
+    inward     gradients, and whatever else functions return; a view, without a copy
+    outward    points for functions, and the result; a copy, to be kept and written to at will
 
 with the dtype and the device of the start.  Arrays on an accelerator or on several devices stay
 where they are, and so do arrays of other libraries.
@@ -30,24 +29,14 @@ class Passage(NamedTuple):
     """How arrays of one leaf go between the user's functions and the solvers."""
 
     inward: Change
-    shown: Change
-    kept: Change
-
-
-def read_only(x: Array) -> Array:
-    """A view of x that refuses to be written to, where the library knows such."""
-    if not isinstance(x, np.ndarray):
-        return x
-    view = x.view()
-    view.flags.writeable = False
-    return view
+    outward: Change
 
 
 def _same(x: Array) -> Array:
     return x
 
 
-DIRECT = Passage(_same, read_only, _same)  # the solvers compute in the user's library
+DIRECT = Passage(_same, _same)  # the solvers compute in the user's library
 
 
 def passage_of(x: Array) -> Passage:
@@ -68,7 +57,7 @@ def _of_torch(x: Array) -> Passage:
     def copied(a: Array) -> Array:
         return torch.from_numpy(a.copy())
 
-    return Passage(to_numpy, copied, copied)
+    return Passage(to_numpy, copied)
 
 
 def _of_jax(x: Array) -> Passage:
@@ -87,7 +76,7 @@ def _of_jax(x: Array) -> Passage:
 
     # Double precision may have been turned off since x was made.
     found = copied(np.zeros(1, to_numpy(x[:0]).dtype)).dtype
-    return Passage(to_numpy, copied, copied) if found == x.dtype else DIRECT
+    return Passage(to_numpy, copied) if found == x.dtype else DIRECT
 
 
-__all__ = ["DIRECT", "Passage", "passage_of", "read_only"]
+__all__ = ["DIRECT", "Passage", "passage_of"]

@@ -86,16 +86,22 @@ class CountedObjective:
 
     def structured(self, W: Any) -> Any:
         """Arrays of the shapes of x0 in its structure and library, to be kept by the user."""
-        if isinstance(W, tuple):
-            return self._tree.unflatten(tuple(p.kept(w) for p, w in zip(self._passages, W)))
-        return self._passages[0].kept(W)
+        W = W if self._direct else self._outward(W)
+        return self._tree.unflatten(W) if isinstance(W, tuple) else W
 
     def shown_point(self, X: Any) -> Any:
         """X in the structure of x0, to be looked at: NumPy arrays cannot be written to."""
         X = X if self.seen is None else self.seen(X)
+        X = X if self._direct else self._outward(X)
         if isinstance(X, tuple):
-            return self._tree.unflatten(tuple(p.shown(x) for p, x in zip(self._passages, X)))
-        return self._passages[0].shown(X)
+            return self._tree.unflatten(tuple(map(read_only, X)))
+        return read_only(X)
+
+    def _outward(self, X: Any) -> Any:
+        """Arrays of the solvers in the library of x0."""
+        if not isinstance(X, tuple):
+            return self._passages[0].outward(X)
+        return tuple(p.outward(x) for p, x in zip(self._passages, X))
 
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
@@ -272,6 +278,15 @@ class CountedObjective:
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
         return max(largest(g) for g in leaves)
+
+
+def read_only(x: Array) -> Array:
+    """A view of x that refuses to be written to, where the library knows such."""
+    if not isinstance(x, np.ndarray):
+        return x
+    view = x.view()
+    view.flags.writeable = False
+    return view
 
 
 def _like(x: Array) -> Array:
