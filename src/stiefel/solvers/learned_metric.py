@@ -35,6 +35,7 @@ from stiefel.types import Array, Gradient, Manifold, Metric
 from .problem import Problem
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
+INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -272,6 +273,8 @@ def squared_length(geometry: Manifold, pair: Secant) -> float:
 
 
 def _leaf_length(factor: Manifold, pair: Secant) -> float:
+    if pair.square is not None:
+        return float(pair.square)
     if pair.curvature is None:
         return factor.dot(pair.y, pair.y)
     if isinstance(pair.curvature, Split):
@@ -281,6 +284,8 @@ def _leaf_length(factor: Manifold, pair: Secant) -> float:
 
 
 def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
+    if pair.square is not None:
+        return float(pair.square)
     if pair.curvature is None:
         return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
     k, omega = _kernels(factor, x), 0.0 if metric.horizontal else metric.omega
@@ -395,4 +400,5 @@ def _columns(x: Array) -> int:
 
 def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
-    return _can_learn(factor, x) and _turning(factor, x, rotation) <= INVARIANCE * scale
+    least = max(INVARIANCE, INVARIANT_ULPS * factor.eps(x))
+    return _can_learn(factor, x) and _turning(factor, x, rotation) <= least * scale
