@@ -160,13 +160,12 @@ class RowModel:
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""
         known, looking = rows.known, rows.looking
-        if known is None and looking is None:
-            return rows
         kernels: Any = getattr(problem.geometry, "kernels", None)
         if known is not None:
             new = self._grown(kernels, known, ends) if known.exact or span else None
             return Rows(None, new) if new is not None else self.off(known, span)
-        assert looking is not None
+        if looking is None:
+            return rows
         found = looked(self, problem, kernels, looking, ends, span)
         if isinstance(found, Recognised):
             return Rows(None, self._begun(kernels, found, ends))
