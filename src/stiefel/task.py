@@ -211,7 +211,7 @@ class Task:
         rule = self.rule
         if self.rtol is None and not (self.gtol or self.ftol):  # what is given means what it says
             rule = rule | RoundedGradient(self._rounding())
-        run = Run(ledger, self.solver, rule, callback, self.line, saver)
+        run = Run(ledger, self.solver, rule, callback, self.line, saver, self.term is None)
         if saver is not None and saved is not None:
             saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)
             return proximal.report(problem, run.resume(self._rewound(saved)))

@@ -35,6 +35,7 @@ from stiefel.types import Array, Gradient, Manifold, Metric
 from .problem import Problem
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
+INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -395,4 +396,5 @@ def _columns(x: Array) -> int:
 
 def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
-    return _can_learn(factor, x) and _turning(factor, x, rotation) <= INVARIANCE * scale
+    least = max(INVARIANCE, INVARIANT_ULPS * factor.eps(x))
+    return _can_learn(factor, x) and _turning(factor, x, rotation) <= least * scale
