@@ -30,7 +30,7 @@ from .blocks import ConstraintBlock, blocks_of
 from .derivative_check import contradicting
 from .sequential_run import SequentialRun
 
-STATIONARY = 1e-4  # of a slope, against the size of its parts
+LEVEL_SLOPE = 1e-4  # of a slope, against the size of its parts
 STUCK_STAGES = 3  # stages at which the violation did not fall and could not
 
 FINAL = (  # what ends an inner run ends the outer one
@@ -325,7 +325,7 @@ class _Run:
             for part, pulled in zip(total, tree.flatten(block.pull(X, away))):
                 part += pulled
         slope = tuple(total) if isinstance(point, tuple) else total[0]
-        return float(geometry.norm(point, geometry.project(point, slope))) <= STATIONARY * size
+        return float(geometry.norm(point, geometry.project(point, slope))) <= LEVEL_SLOPE * size
 
     def _exhausted(self, stage: OuterStage, result: Result) -> Status:
         """ρ has no room left: infeasible if the violation itself is stationary."""

@@ -14,7 +14,7 @@ import scipy
 
 from stiefel.types import Array
 
-RIDGE = 1e-15  # of the largest diagonal entry of M: two rows may be one
+DUAL_RIDGE = 1e-15  # of the largest diagonal entry of M: two rows may be one
 MOST_GUESSES = 30
 
 
@@ -25,7 +25,7 @@ def box_minimum(M: Array, q: Array, lower: Array, upper: Array, start: Array) ->
     size = float(np.max(np.diagonal(M), initial=0.0))
     if not size > 0:
         return np.where(q > 0, lower, np.where(q < 0, upper, np.clip(0.0, lower, upper)))
-    M = M + RIDGE * size * np.eye(len(M))
+    M = M + DUAL_RIDGE * size * np.eye(len(M))
     nu, guess = np.clip(start, lower, upper), None
     for _ in range(MOST_GUESSES):
         pull = nu - (M @ nu + q) / size

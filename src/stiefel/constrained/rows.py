@@ -12,7 +12,7 @@ from stiefel.types import Array
 from .blocks import ConstraintBlock
 
 
-class Rows(NamedTuple):
+class ConstraintRows(NamedTuple):
     """The rows at one point; the Jacobian is left out where only values are asked for."""
 
     c: Array
@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 
 
 class RowSet:
-    """Rows of all blocks: first of each block its equations, then lower bounds, then upper ones."""
+    """ConstraintRows of all blocks: first of each block its equations, then lower bounds, then upper ones."""
 
     def __init__(self, blocks: Sequence[ConstraintBlock], X: Any) -> None:
         self.blocks, self._parts = blocks, []
@@ -51,13 +51,13 @@ class RowSet:
             each += [c[eq] - low[eq], c[lo] - low[lo], high[up] - c[up]]
         return np.concatenate(each)
 
-    def at(self, X: Any, c: Array | None = None) -> Rows:
+    def at(self, X: Any, c: Array | None = None) -> ConstraintRows:
         """The rows with their Jacobian; ``c`` if it is known."""
         each = []
         for block, (eq, lo, up, _, _) in zip(self.blocks, self._parts):
             J = block.jacobian(X)
             each += [J[eq], J[lo], -J[up]]
-        return Rows(self.values(X) if c is None else c, np.vstack(each), self.equal)
+        return ConstraintRows(self.values(X) if c is None else c, np.vstack(each), self.equal)
 
     def multipliers(self, nu: Array) -> tuple[Array, ...]:
         """W of every block from the ν of its rows: ∇f + JᵀW is normal."""

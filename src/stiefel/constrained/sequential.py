@@ -31,17 +31,17 @@ from stiefel.nonsmooth.space import Space
 from stiefel.types import Array
 
 from .box_quadratic import box_minimum
-from .rows import Rows
+from .rows import ConstraintRows
 
-MEMORY = 20
+PAIRS_KEPT = 20
 DAMPING = 0.4  # of sᵀBs, which sᵀy must reach
 SUFFICIENT = 1e-4
-GOOD = 0.5  # of the predicted decrease: the model may be trusted more
+CLOSE_PREDICTION = 0.5  # of the predicted decrease: the model may be trusted more
 BENT = 0.5  # of the predicted decrease, lost by the curvature of c: then V is corrected
 UNBOUNDED = 1e6  # against ρ
 STEERING = 10.0
 LARGEST_FACTOR = 1e12
-ROUNDING = 2e-14
+MERIT_ROUNDING = 2e-14
 STUCK = 1e-5  # of a slope, against the size of its parts
 
 
@@ -51,7 +51,7 @@ class Evaluated(NamedTuple):
     x: Array
     f: float
     g: Array
-    rows: Rows
+    rows: ConstraintRows
 
     def merit(self, rho: float) -> float:
         return self.f + rho * self.rows.violation()
@@ -84,8 +84,8 @@ class StepModel:
     def __init__(self, space: Space, s: State) -> None:
         at = s.at
         self.rows, self.guess = at.rows, s.nu
-        self.g, self.J = tangent(space, at.x, at.g), tangent(space, at.x, at.rows.J)
-        H = apply_inverse(s, np.vstack([self.J, self.g]))
+        self.g, self.J = onto_tangents(space, at.x, at.g), onto_tangents(space, at.x, at.rows.J)
+        H = inverse_times(s, np.vstack([self.J, self.g]))
         self.HJ, self.Hg = H[:-1], H[-1]
         M = self.HJ @ self.J.T
         self.M, self.Mg = 0.5 * (M + M.T), self.HJ @ self.g
@@ -142,12 +142,12 @@ class StepModel:
         )
 
 
-def tangent(space: Space, x: Array, v: Array) -> Array:
+def onto_tangents(space: Space, x: Array, v: Array) -> Array:
     """The projection of v, or of its rows, onto the tangents at x."""
     return v - space.normal(x, space.gather(x, v))
 
 
-def apply_inverse(s: State, V: Array) -> Array:
+def inverse_times(s: State, V: Array) -> Array:
     """H times the rows of V, by two recursions over the pairs."""
     Q, parts = V.copy(), []
     for p, y in zip(reversed(s.S), reversed(s.Y)):
@@ -170,7 +170,7 @@ class SequentialQuadratic:
     retract: Callable[[Array], Array]
 
     def begin(self, at: Evaluated) -> State:
-        size = float(np.linalg.norm(tangent(self.space, at.x, at.g)))
+        size = float(np.linalg.norm(onto_tangents(self.space, at.x, at.g)))
         gamma = 0.1 / size if 0 < size < math.inf else 1.0
         return State(at, np.zeros(len(at.rows.c)), 0.0, gamma=gamma)
 
@@ -188,11 +188,11 @@ class SequentialQuadratic:
         x, c = self._arrival(s, model, V, predicted)
         new = self.evaluate(x, c)
         fell = at.merit(rho) - new.merit(rho)
-        noise = ROUNDING * (abs(at.f) + rho * float(np.max(np.abs(at.rows.c), initial=0.0)))
+        noise = MERIT_ROUNDING * (abs(at.f) + rho * float(np.max(np.abs(at.rows.c), initial=0.0)))
         if not (math.isfinite(fell) and fell >= SUFFICIENT * predicted - noise):
             factor = s.factor * (2.0 if math.isfinite(fell) else 8.0)
             return s._replace(factor=factor, restarted=True, failed=factor > LARGEST_FACTOR)
-        good = not s.restarted and fell > GOOD * predicted
+        good = not s.restarted and fell > CLOSE_PREDICTION * predicted
         factor = max(1.0, 0.5 * s.factor) if good else s.factor
         return self._remembered(s, model, nu, new)._replace(
             at=new, nu=nu, factor=factor, restarted=False
@@ -221,7 +221,7 @@ class SequentialQuadratic:
         space, x, at = self.space, new.x, s.at
 
         def carry(v: Array) -> Array:
-            return tangent(space, x, v)
+            return onto_tangents(space, x, v)
 
         old = model.g - model.J.T @ nu
         p = carry(x - at.x)
@@ -232,7 +232,9 @@ class SequentialQuadratic:
             theta = (1.0 - DAMPING) * pBp / (pBp - py)
             y = theta * y + (1.0 - theta) * Bp
         pairs = [(carry(a), carry(b)) for a, b in zip(s.S, s.Y)] + [(p, y)]
-        kept = [(a, b) for a, b in pairs if float(a @ b) > 1e-10 * _size(a) * _size(b)][-MEMORY:]
+        kept = [(a, b) for a, b in pairs if float(a @ b) > 1e-10 * _size(a) * _size(b)][
+            -PAIRS_KEPT:
+        ]
         gamma = s.gamma
         if kept and kept[-1][0] is p:
             gamma = float(p @ y) / float(y @ y)

@@ -18,11 +18,11 @@ from stiefel.runs.ledger import History, Record, Snapshot
 from stiefel.types import Array, Manifold, Manifolds, Status
 
 from .blocks import ConstraintBlock
-from .rows import Rows, RowSet
+from .rows import ConstraintRows, RowSet
 from .sequential import Evaluated, Measures, SequentialQuadratic, State
 
 MOST_ROWS = 300  # of the dual, which is dense
-STALLED = 60  # iterations without a smaller KKT residual
+WITHOUT_GAIN = 150  # iterations without a smaller KKT residual
 STUCK_STEPS = 2  # at points where the violation could not fall
 
 
@@ -82,7 +82,7 @@ class SequentialRun:
             best, since = (size, 0) if size < 0.9 * best else (best, since + 1)
             stuck = stuck + 1 if measures.violation > 1e2 * tolerance and model.is_stuck() else 0
             status = self._limit(s, measures, time.perf_counter() - began)
-            if status is not None or since > STALLED or stuck > STUCK_STEPS:
+            if status is not None or since > WITHOUT_GAIN or stuck > STUCK_STEPS:
                 return s, measures, status
             try:
                 new = method.step(s, model)
@@ -109,7 +109,7 @@ class SequentialRun:
             raise LimitReached
         X = self.user_point(x)
         if c is not None and not np.all(np.isfinite(c)):
-            nowhere = Rows(c, self.none, self.rows.equal)
+            nowhere = ConstraintRows(c, self.none, self.rows.equal)
             return Evaluated(x, math.nan, np.full_like(x, math.nan), nowhere)
         f, gradient = self.smooth(X)
         g = self.space.flat(gradient if self.space.is_tree else gradient[0])
