@@ -28,7 +28,7 @@ class ConstraintRows(NamedTuple):
 
 
 class RowSet:
-    """ConstraintRows of all blocks: first of each block its equations, then lower bounds, then upper ones."""
+    """The rows of all blocks; of each its equations, then lower bounds, then upper ones."""
 
     def __init__(self, blocks: Sequence[ConstraintBlock], X: Any) -> None:
         self.blocks, self._parts = blocks, []
