@@ -68,6 +68,7 @@ class Secant(NamedTuple):
     s: Array  # a tangent
     y: Array  # a cotangent
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
+    square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned
 
 
 @kernel

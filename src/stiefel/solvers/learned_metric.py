@@ -288,6 +288,8 @@ def squared_length(geometry: Manifold, pair: Secant) -> float:
 
 
 def _leaf_length(factor: Manifold, pair: Secant) -> float:
+    if pair.square is not None:
+        return float(pair.square)
     if pair.curvature is None:
         return factor.dot(pair.y, pair.y)
     if isinstance(pair.curvature, Split):
@@ -297,6 +299,8 @@ def _leaf_length(factor: Manifold, pair: Secant) -> float:
 
 
 def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
+    if pair.square is not None:
+        return float(pair.square)
     if pair.curvature is None:
         return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
     k, omega = _kernels(factor, x), 0.0 if metric.horizontal else metric.omega
