@@ -88,7 +88,7 @@ def begun(
     D_, level = _placed(k, X, D, small(k, at.level).dot(D))
     U, Z, AX = _first(k, S, Y, X, at.G if C is None else at.G - C, D_, level)
     U, Z = (_stored(k, V, blocks) for V in (U, Z))
-    return measured(k, U, Z, 1, X, AX)
+    return with_grams(k, U, Z, 1, X, AX)
 
 
 def grown(
@@ -101,7 +101,7 @@ def grown(
     B, square, L, LL, *cross = _all_small(k, found)
     size = len(B)
     if not float(np.trace(cross[2][:size, :size]).real) > NORMAL**2 * float(square):
-        return measured(k, old.U, old.Z, old.used, X, AX)
+        return with_grams(k, old.U, old.Z, old.used, X, AX)
     grams = _grams_after(old.grams, cross, B, L, LL)
     if k.pure_numpy:
         old.U[old.used], old.Z[old.used] = S.conj(), T.conj()
@@ -115,7 +115,7 @@ def newest(k: Kernels, old: RowMemory, X: Array) -> RowMemory:
     """The last block alone."""
     blocks, last = old.U.shape[0], old.used - 1
     U, Z = (_stored(k, k.conj(V[last, ...]), blocks) for V in (old.U, old.Z))
-    return measured(k, U, Z, 1, X, old.AX)
+    return with_grams(k, U, Z, 1, X, old.AX)
 
 
 def compressed(k: Kernels, old: RowMemory, C: NumpyArray, X: Array) -> RowMemory:
@@ -129,10 +129,10 @@ def compressed(k: Kernels, old: RowMemory, C: NumpyArray, X: Array) -> RowMemory
     arrays = *_in_use(k, old), X, old.AX, *weights
     parts = _fused_combined(*arrays) if k.pure_numpy else _combined(k, *arrays)
     U, Z = (_blocks_of(k, rows, blocks, size) for rows in parts)
-    return measured(k, U, Z, -(-C.shape[1] // size), X, old.AX)
+    return with_grams(k, U, Z, -(-C.shape[1] // size), X, old.AX)
 
 
-def measured(k: Kernels, U: Array, Z: Array, used: int, X: Array, AX: Array) -> RowMemory:
+def with_grams(k: Kernels, U: Array, Z: Array, used: int, X: Array, AX: Array) -> RowMemory:
     """These vectors seen from X; 8np² + 8npk."""
     memory = RowMemory(U, Z, AX, used, None)  # type: ignore[arg-type]
     arrays = *_in_use(k, memory), X, AX

@@ -48,7 +48,7 @@ from .row_recognition import CLOSE, REST, Looking, Recognised, StepEnds, looked
 from .row_rotations import SOFTEST, coupled
 
 FAR = 2.0  # ⟨s, y⟩/⟨y, Hy⟩ of a block, or its inverse, or that of a step in its first trial
-DOUBTS = 2  # such steps in a row show that A is not what they see
+DISAGREEMENTS = 2  # such steps in a row show that A is not what they see
 
 
 class Columns(NamedTuple):
@@ -241,15 +241,17 @@ def _inverse(
     gamma, XU, WH = 1.0 / (_sigma(normal, columns, ritz.theta) - c), UX.conj().T, sign * W.conj().T
     if offset is not None and turns:
         seen = Uq, Zq, AXq, rotation
-        u, z, r, turn = coupled(ritz, normal, grams, (c, gamma, W), seen)
-        x, turn = r - XU.dot(z), sign * turn
+        u, z, r, omega = coupled(ritz, normal, grams, (c, gamma, W), seen)
+        x, omega = r - XU.dot(z), sign * omega
     else:
         u, z = _apart(ritz, normal, c, gamma, Uq, Zq)
         x = -XU.dot(z)
-        turn = sign * _turn(columns, L, rotation) if turns else np.zeros_like(rotation)
+        omega = (
+            sign * _uncoupled_rotation(columns, L, rotation) if turns else np.zeros_like(rotation)
+        )
     own = (W * gamma).dot(WH)  # of G
     along = XU.dot(u) + ZX.conj().T.dot(z) + L.dot(x)
-    e = turn - along.dot(WH) - rotation.dot(own)
+    e = omega - along.dot(WH) - rotation.dot(own)
     return row_memory.combination(k, memory, X, G, (u.dot(WH), z.dot(WH), own, x.dot(WH), e))
 
 
@@ -271,7 +273,7 @@ def _apart(
     return gamma * bc + T.dot(a - e * TH.dot(Zv - Uv * c)), -gamma * b
 
 
-def _turn(columns: Columns, L: NumpyArray, rotation: NumpyArray) -> NumpyArray:
+def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -> NumpyArray:
     """Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᴴG)_ij in the eigenbasis of M."""
     vectors, mu = columns.vectors, 1.0 / columns.values
     adjoint = vectors.conj().T
@@ -308,7 +310,7 @@ def _unless_doubtful(known: Known, doubts: int, part: float) -> Known | None:
     """None once two steps in a row did not agree with H: A changes too fast along them."""
     found = agreement(known)
     doubts = 0 if min(found, part) > 1.0 / FAR and found < FAR else doubts + 1
-    return known._replace(doubts=doubts) if doubts < DOUBTS else None
+    return known._replace(doubts=doubts) if doubts < DISAGREEMENTS else None
 
 
 def agreement(known: Known) -> float:

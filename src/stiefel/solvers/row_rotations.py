@@ -60,8 +60,8 @@ def coupled(
     Zv = gamma * (Zq - ZZ.dot(b) + UZ.conj().T.dot(bc) - ZR.dot(r))
     Rv = gamma * (Rq - ZR.conj().T.dot(b) + UR.conj().T.dot(bc) - RR.dot(r))
     again, a2 = solve(WH.dot(Rv), TH.dot(Zv - Uv * c))
-    turn = W.dot(omega - again).dot(WH)
-    return Coupled(gamma * bc + T.dot(a - a2), -gamma * b, -gamma * r, turn)
+    omega = W.dot(omega - again).dot(WH)
+    return Coupled(gamma * bc + T.dot(a - a2), -gamma * b, -gamma * r, omega)
 
 
 def _rotations(
