@@ -20,7 +20,7 @@ import numpy as np
 
 from stiefel.types import Array
 
-from .arrays import library, to_numpy
+from .arrays import library
 
 Change = Callable[[Array], Array]
 
@@ -54,10 +54,10 @@ def _of_torch(x: Array) -> Passage:
     if not plain or x.device.type != "cpu" or x.layout is not torch.strided:
         return DIRECT
 
-    def copied(a: Array) -> Array:
-        return torch.from_numpy(a.copy())
-
-    return Passage(to_numpy, copied)
+    return Passage(
+        lambda g: g.numpy(force=True),  # without its history and its bits, of which NumPy has none
+        lambda a: torch.from_numpy(a.copy()),
+    )
 
 
 def _of_jax(x: Array) -> Passage:
@@ -71,12 +71,12 @@ def _of_jax(x: Array) -> Passage:
     place = x.sharding if x.committed else None
 
     def copied(a: Array) -> Array:
-        # A copy of a copy costs nothing: JAX takes over the memory where it can.
-        return jnp.asarray(a.copy()) if place is None else jax.device_put(a.copy(), place)
+        # `device_put` takes over the memory of a where it can, `array` never does.
+        return jnp.array(a) if place is None else jax.device_put(a.copy(), place)
 
     # Double precision may have been turned off since x was made.
-    found = copied(np.zeros(1, to_numpy(x[:0]).dtype)).dtype
-    return Passage(to_numpy, copied) if found == x.dtype else DIRECT
+    found = copied(np.zeros(1, np.asarray(x[:0]).dtype)).dtype
+    return Passage(np.asarray, copied) if found == x.dtype else DIRECT
 
 
 __all__ = ["DIRECT", "Passage", "passage_of"]

@@ -149,7 +149,7 @@ def _real_part(value: complex) -> float:
 
 
 def validated_gradient(G: Any, X: Array, name: str) -> Array:
-    if type(G) is type(X) is np.ndarray and G.shape == X.shape and G.dtype == X.dtype:
+    if type(G) is type(X) and G.shape == X.shape and G.dtype == X.dtype:
         return G  # quickly, as it should be
     if isinstance(X, np.ndarray) and isinstance(G, (list, np.generic, float, int)):
         G = np.asarray(G, dtype=X.dtype)

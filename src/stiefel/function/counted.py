@@ -63,6 +63,7 @@ class CountedObjective:
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
         self._passages = passages or (DIRECT,) * len(self._leaves)
         self._direct = all(passage is DIRECT for passage in self._passages)
+        self._names = tuple(f"the gradient at {path}" for path in tree.paths)
         self._last_evaluation: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._name = getattr(fun, "__name__", "fun")
@@ -271,8 +272,7 @@ class CountedObjective:
             G: tuple[Any, ...] = (gradient,)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
-            names = (f"the gradient at {path}" for path in self._tree.paths)
-            G = tuple(map(validated_gradient, parts, self._leaves, names))
+            G = tuple(map(validated_gradient, parts, self._leaves, self._names))
         G = self._inward(G)
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 
