@@ -25,7 +25,14 @@ from stiefel.backends.arrays import kernels_for, library
 from stiefel.backends.host import DIRECT, Passage
 from stiefel.types import Array
 
-from .adapters import adapt, adapt_hessian, as_float, as_pair, validated_gradient
+from .adapters import (
+    adapt,
+    adapt_hessian,
+    as_float,
+    as_pair,
+    is_compiled,
+    validated_gradient,
+)
 from .differences import Differences
 from .trees import Tree
 
@@ -65,6 +72,11 @@ class CountedObjective:
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
         self._passages = passages or (DIRECT,) * len(self._leaves)
         self._direct = all(passage is DIRECT for passage in self._passages)
+        self._outward_ways = tuple(passage.outward for passage in self._passages)
+        self._compiled_ways = self._outward_ways
+        if is_compiled(fun, jac):
+            self._compiled_ways = tuple(p.compiled or p.outward for p in self._passages)
+        self._names = tuple(f"the gradient at {path}" for path in tree.paths)
         self._last_evaluation: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._name = getattr(fun, "__name__", "fun")
@@ -88,22 +100,25 @@ class CountedObjective:
 
     def structured(self, W: Any) -> Any:
         """Arrays of the shapes of x0 in its structure and library, to be kept by the user."""
-        W = W if self._direct else self._outward(W)
+        W = W if self._direct else self._outward(W, self._outward_ways)
         return self._tree.unflatten(W) if isinstance(W, tuple) else W
 
     def shown_point(self, X: Any) -> Any:
         """X in the structure of x0, to be looked at: NumPy arrays cannot be written to."""
+        return self._shown(X, self._outward_ways)
+
+    def _shown(self, X: Any, outward: Any) -> Any:
         X = X if self.seen is None else self.seen(X)
-        X = X if self._direct else self._outward(X)
+        X = X if self._direct else self._outward(X, outward)
         if isinstance(X, tuple):
             return self._tree.unflatten(tuple(map(read_only, X)))
         return read_only(X)
 
-    def _outward(self, X: Any) -> Any:
+    def _outward(self, X: Any, ways: Any) -> Any:
         """Arrays of the solvers in the library of x0."""
         if not isinstance(X, tuple):
-            return self._passages[0].outward(X)
-        return tuple(p.outward(x) for p, x in zip(self._passages, X))
+            return ways[0](X)
+        return tuple(way(x) for way, x in zip(ways, X))
 
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
@@ -195,7 +210,7 @@ class CountedObjective:
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
         try:
-            return function(self.shown_point(X))
+            return function(self._shown(X, self._compiled_ways))
         except Exception:
             leaves = X if isinstance(X, tuple) else (X,)
             if all(kernels_for(leaf).finite(leaf) for leaf in leaves):
@@ -275,8 +290,7 @@ class CountedObjective:
             G: tuple[Any, ...] = (gradient,)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
-            names = (f"the gradient at {path}" for path in self._tree.paths)
-            G = tuple(map(validated_gradient, parts, self._leaves, names))
+            G = tuple(map(validated_gradient, parts, self._leaves, self._names))
         G = self._inward(G)
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 

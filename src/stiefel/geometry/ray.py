@@ -118,6 +118,15 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
     return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
 
 
+@kernel
+def squares_at(k: Kernels, X: Array, s: Array, y: Array) -> Squares:
+    """The same for a tangent s at X and the change y of the gradient along it; 8nk²."""
+    A, B = k.gram(X, s), k.gram(X, y)
+    AA, BB = k.adjoint(A) @ A, k.adjoint(B) @ B
+    SS, TT = k.gram(s, s) - AA, k.gram(y, y) - BB
+    return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
+
+
 def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
     """The pair of a step along any ray; nothing is said of curvature."""
     return Secant(t * ray.transported_velocity(t), new.G - ray.transport(t, old.G))

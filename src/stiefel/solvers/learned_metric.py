@@ -29,7 +29,7 @@ from stiefel.geometry import fused
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import CANONICAL, matrix_squares, mean_metric, spread
 from stiefel.geometry.metric import squared_change as change
-from stiefel.geometry.ray import Secant, squares
+from stiefel.geometry.ray import Secant, Squares, squares, squares_at
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .problem import Problem
@@ -106,7 +106,9 @@ class LearnedMetric:
         if old.P is None:
             return old._replace(steps=count)
         k = _kernels(factor, x)
-        seen = (fused.squares if k.fuses and x.ndim == 2 else squares)(k, pair.curvature)
+        seen = pair.curvature
+        if not isinstance(seen, Squares):
+            seen = (fused.squares if k.fuses and x.ndim == 2 else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
@@ -223,6 +225,19 @@ def still_invariant(
     if flags == tuple(leaf.metric.horizontal for leaf in learned):
         return learned, True
     return _horizontal(learned, flags), False
+
+
+def product_pair(
+    geometry: Manifold, x: Array, W: Array, HW: Array, learned: tuple[Learned, ...]
+) -> Secant:
+    """The pair of a product HW with the Hessian at x: no step is a better sample of it."""
+    s = geometry.raise_index(x, W)
+    leaves = zip(_leaves(geometry, x), parts_of(s), parts_of(HW), learned, strict=True)
+    seen = tuple(
+        None if leaf.P is None else squares_at(_kernels(factor, part), part, t, y)
+        for (factor, part), t, y, leaf in leaves
+    )
+    return Secant(s, HW, seen if isinstance(s, tuple) else seen[0])
 
 
 def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
