@@ -15,6 +15,7 @@ A Hessian product by autodiff runs ``fun`` too, and counts as a value and a grad
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,7 @@ class CountedObjective:
         self.scale = 1.0  # a power of two; see `calibrate`
         self.initial_magnitude = 0.0  # |f(x0)|, scaled
         self.largest_gradient = 0.0  # of the entries at x0, scaled
+        self.first_seconds = 0.0  # that the evaluation at x0 took
         self._limit = max_evaluations
         self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
@@ -241,7 +243,9 @@ class CountedObjective:
         Squares of tiny or huge gradients would vanish or overflow, and a first step of 0.1 times
         such a gradient would be none, or far too long.
         """
+        began = time.perf_counter()
         f, G, aux = self.value_and_gradient(X)
+        self.first_seconds = time.perf_counter() - began
         leaves = G if isinstance(G, tuple) else (G,)
         largest = self._largest(leaves)
         ordinary, most = ORDINARY[eps > SINGLE], EXPONENTS[eps > SINGLE]
