@@ -45,7 +45,7 @@ class ProximalLBFGS(QuasiNewton):
 
     @cached_property
     def _newton(self) -> ProximalNewton:
-        return ProximalNewton(memory=self.memory, patience=STEADY)  # on f̂ products cost little
+        return ProximalNewton(memory=self.memory)
 
     def step(self, problem: Composite, s: State) -> State:
         if is_ready(s):
