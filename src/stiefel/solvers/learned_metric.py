@@ -26,8 +26,9 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
 from stiefel.geometry import fused
+from stiefel.geometry import metric as metrics
 from stiefel.geometry.framed import Framed, Split
-from stiefel.geometry.metric import CANONICAL, matrix_squares, mean_metric, spread
+from stiefel.geometry.metric import CANONICAL, matrix_squares
 from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import Secant, Squares, squares, squares_at
 from stiefel.types import Array, Gradient, Manifold, Metric
@@ -91,7 +92,8 @@ class LearnedMetric:
         """``learned`` after one more step, with its secant pair at X."""
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
-            return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
+            # The count is that of the first leaf.
+            return (learned[0]._replace(steps=steps + 1), *learned[1:])
         if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
             return (learned[0]._replace(steps=steps + 1),)  # there is nothing to weigh it against
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
@@ -153,10 +155,11 @@ class LearnedMetric:
         metric = new.metric
         if new.weight > self.news * new.judged:
             k = _kernels(factor, x)
-            D = mean_metric(k, new.P, new.R, self.column_range)
+            home = fused if k.fuses and x.ndim == 2 else metrics
+            D = home.mean_metric(k, new.P, new.R, self.column_range)
             late = metric.D is None and new.steps > self.early
             least = self.late_change if late else self.column_change
-            if float(spread(k, D, metric.D)) > least:
+            if float(home.spread(k, D, metric.D)) > least:
                 metric = metric._replace(D=D)
             new = new._replace(judged=new.weight)
         return self._rotated(new._replace(metric=metric))
@@ -214,7 +217,7 @@ def still_invariant(
 
     Returns what is known now, and whether nothing changed.
     """
-    if not any(leaf.metric.horizontal for leaf in learned):
+    if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
     parts = zip(_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
     flags = tuple(
@@ -274,6 +277,9 @@ def learned_squared_change(
     """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
     geometry, y = problem.geometry, pair.y
     if problem.precond is None:
+        if not isinstance(y, tuple):
+            metric = learned[0].metric
+            return metric.scale * _leaf_change(geometry, x, pair, metric)
         return math.fsum(
             leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
             for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
@@ -283,6 +289,8 @@ def learned_squared_change(
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:
     """⟨y, y⟩ of the change y of the gradient along a step."""
+    if not isinstance(pair.y, tuple):
+        return _leaf_length(geometry, pair)
     leaves = zip(_leaves(geometry, pair.y), pairs_of(pair), strict=True)
     return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
 
