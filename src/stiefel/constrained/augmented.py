@@ -146,7 +146,7 @@ def _pair(fun: Any, jac: Any) -> Callable[[Array], tuple[float, Array]]:
     return both
 
 
-SCIPY_METHODS = ("SLSQP", "trust-constr")  # its own for constraints
+CONSTRAINED_METHODS_OF_SCIPY = ("SLSQP", "trust-constr")  # its own for constraints
 REFUSED = ("precond", "comm", "checkpoint", "stop", "hessp", "fnoise")
 
 
@@ -179,7 +179,7 @@ def minimize_constrained(solve: Callable[..., Result], arguments: dict[str, Any]
     blocks = blocks_of(arguments["constraints"], arguments["bounds"], term, X)
     L = Lagrangian(arguments["fun"], arguments["jac"], blocks, X)
     names = ("manifold", "method", "maxiter", "maxfun", "maxtime", "callback", "progress")
-    if arguments["method"] in SCIPY_METHODS:
+    if arguments["method"] in CONSTRAINED_METHODS_OF_SCIPY:
         arguments = arguments | {"method": "auto"}
     run = _Run(solve, L, outer, *(arguments[name] for name in names))
     rtol = arguments["rtol"]
