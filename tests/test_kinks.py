@@ -10,7 +10,7 @@ import pytest
 import stiefel
 from stiefel.runs import kinks
 
-METHODS = {"auto": 600, "lbfgs": 600, "cg": 250, "trust-region": 500, "accelerated": 1100}
+METHODS = {"auto": 600, "lbfgs": 600, "cg": 250, "trust-region": 500, "accelerated": 1400}
 A = np.random.default_rng(0).standard_normal((25, 50)) / 10
 
 
