@@ -258,6 +258,12 @@ def product(A: Array, B: Array) -> Array:
     return A.dot(B) if A.ndim == B.ndim == 2 else A @ B
 
 
+def axpy(a: float, x: Array, out: Array) -> None:
+    """out + a x for real or complex vectors, in place."""
+    if out.size:  # BLAS refuses empty arrays
+        _AXPY[out.dtype](x, out, a=a)
+
+
 def add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:
     """out + alpha X S, in place: a row-major out is a column-major outᵀ, which BLAS updates."""
     gemm = _GEMM.get(out.dtype) if out.size else None  # BLAS refuses a rank without rows

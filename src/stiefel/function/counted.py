@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.backends.arrays import kernels_for
+from stiefel.backends.arrays import kernels_for, library
+from stiefel.backends.host import DIRECT, Passage
 from stiefel.types import Array
 
 from .adapters import adapt, adapt_hessian, as_float, as_pair, validated_gradient
@@ -50,6 +51,7 @@ class CountedObjective:
         x0: Any,
         max_evaluations: float = math.inf,
         hessp: Callable[[Any, Any], Any] | None = None,
+        passages: tuple[Passage, ...] = (),
     ) -> None:
         self.nfev = self.njev = self.nhev = 0
         self.seen: Callable[[Any], Any] | None = None  # the user's point of a solver's
@@ -59,6 +61,8 @@ class CountedObjective:
         self._limit = max_evaluations
         self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
+        self._passages = passages or (DIRECT,) * len(self._leaves)
+        self._direct = all(passage is DIRECT for passage in self._passages)
         self._last_evaluation: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._name = getattr(fun, "__name__", "fun")
@@ -81,20 +85,29 @@ class CountedObjective:
         return self.structured(X if self.seen is None else self.seen(X))
 
     def structured(self, W: Any) -> Any:
-        """Arrays of the shapes of x0 in its structure."""
+        """Arrays of the shapes of x0 in its structure and library, to be kept by the user."""
+        W = W if self._direct else self._outward(W)
         return self._tree.unflatten(W) if isinstance(W, tuple) else W
 
     def shown_point(self, X: Any) -> Any:
         """X in the structure of x0, to be looked at: NumPy arrays cannot be written to."""
         X = X if self.seen is None else self.seen(X)
+        X = X if self._direct else self._outward(X)
         if isinstance(X, tuple):
             return self._tree.unflatten(tuple(map(read_only, X)))
         return read_only(X)
+
+    def _outward(self, X: Any) -> Any:
+        """Arrays of the solvers in the library of x0."""
+        if not isinstance(X, tuple):
+            return self._passages[0].outward(X)
+        return tuple(p.outward(x) for p, x in zip(self._passages, X))
 
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
         leaves = self._tree.flatten(W, what)
         checked = tuple(validated_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
+        checked = self._inward(checked)
         return checked if isinstance(X, tuple) else checked[0]
 
     def value(self, X: Any) -> float:
@@ -154,7 +167,7 @@ class CountedObjective:
         assert self._pair is not None
         shown = self._show(self._pair, X, NO_RECORD)
         if shown is NO_RECORD:
-            return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
+            return math.inf, self._nowhere(), None
         if type(shown) is tuple and len(shown) == 2:
             (f, gradient), aux = shown, None
         else:
@@ -165,8 +178,17 @@ class CountedObjective:
         assert self._jac is not None
         shown = self._show(self._jac, X, NO_RECORD)
         if shown is NO_RECORD:
-            return tuple(math.nan * leaf for leaf in self._leaves)
+            return self._nowhere()
         return self._gradient(shown)
+
+    def _nowhere(self) -> tuple[Any, ...]:
+        return self._inward(tuple(math.nan * leaf for leaf in self._leaves))
+
+    def _inward(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arrays that the user's functions returned, as the solvers compute with them."""
+        if self._direct:
+            return leaves
+        return tuple(p.inward(leaf) for p, leaf in zip(self._passages, leaves))
 
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
@@ -251,6 +273,7 @@ class CountedObjective:
             parts = self._tree.flatten(gradient, "the gradient")
             names = (f"the gradient at {path}" for path in self._tree.paths)
             G = tuple(map(validated_gradient, parts, self._leaves, names))
+        G = self._inward(G)
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
@@ -268,6 +291,8 @@ def read_only(x: Array) -> Array:
 
 def _like(x: Array) -> Array:
     """An array of the same kind, shape and dtype that holds no memory, where there is such."""
+    if library(x) == "torch":
+        return x.detach().new_zeros(()).expand(x.shape)
     if not isinstance(x, np.ndarray):
         return x
     return np.broadcast_to(np.zeros((), x.dtype), x.shape)
