@@ -28,6 +28,7 @@ from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import RoundedGradient, Rule
+from stiefel.solvers.lbfgs import LBFGS
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 from stiefel.types import Manifolds, Point, Solver
@@ -223,13 +224,24 @@ class Task:
         rule = self.rule
         if self.rtol is None and not (self.gtol or self.ftol):  # what is given means what it says
             rule = rule | RoundedGradient(self._rounding())
-        run = Run(ledger, self.solver, rule, callback, self.line, saver, self.term is None)
+        run = Run(ledger, self._costed(), rule, callback, self.line, saver, self.term is None)
         if saver is not None and saved is not None:
             saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)
             return proximal.report(problem, run.resume(self._rewound(saved)))
         box, self.X = [X], None  # nobody holds on to the start
         del X
         return proximal.report(problem, run.start(box))
+
+    def _costed(self) -> Solver:
+        """The solver, told what an evaluation costs where it asks; ranks would not agree on it."""
+        solver = self.solver
+        if not isinstance(solver, LBFGS) or solver.cost != "measure" or self.comm is not None:
+            return solver
+        return solver.measured(self.objective.first_seconds, self._entries())
+
+    def _entries(self) -> int:
+        leaves = self.X if isinstance(self.X, tuple) else (self.X,)
+        return sum(math.prod(leaf.shape) for leaf in leaves)
 
     def _problem(self) -> Problem:
         objective, precond = self.objective, self.preconditioner
@@ -242,8 +254,7 @@ class Task:
 
     def _rounding(self) -> float:
         """What rounding leaves of a gradient when it is projected, in the user's units."""
-        leaves = self.X if isinstance(self.X, tuple) else (self.X,)
-        entries = self.ranks.total(sum(math.prod(leaf.shape) for leaf in leaves))
+        entries = self.ranks.total(self._entries())
         largest = self.objective.largest_gradient / self.objective.scale
         return 2.0 * self.geometry.eps(self.X) * math.sqrt(entries) * largest
 

@@ -13,14 +13,15 @@ where they are, and so do arrays of other libraries.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stiefel.types import Array
 
-from .arrays import library, to_numpy
+from .arrays import library
 
 Change = Callable[[Array], Array]
 
@@ -30,6 +31,7 @@ class Passage(NamedTuple):
 
     inward: Change
     outward: Change
+    compiled: Change | None = None  # outward for compiled functions, where that takes less time
 
 
 def _same(x: Array) -> Array:
@@ -54,10 +56,10 @@ def _of_torch(x: Array) -> Passage:
     if not plain or x.device.type != "cpu" or x.layout is not torch.strided:
         return DIRECT
 
-    def copied(a: Array) -> Array:
-        return torch.from_numpy(a.copy())
-
-    return Passage(to_numpy, copied)
+    return Passage(
+        lambda g: g.numpy(force=True),  # without its history and its bits, of which NumPy has none
+        lambda a: torch.from_numpy(a.copy()),
+    )
 
 
 def _of_jax(x: Array) -> Passage:
@@ -71,12 +73,20 @@ def _of_jax(x: Array) -> Passage:
     place = x.sharding if x.committed else None
 
     def copied(a: Array) -> Array:
-        # A copy of a copy costs nothing: JAX takes over the memory where it can.
-        return jnp.asarray(a.copy()) if place is None else jax.device_put(a.copy(), place)
+        # `device_put` takes over the memory of a where it can, `array` never does.
+        return jnp.array(a) if place is None else jax.device_put(a.copy(), place)
 
     # Double precision may have been turned off since x was made.
-    found = copied(np.zeros(1, to_numpy(x[:0]).dtype)).dtype
-    return Passage(to_numpy, copied) if found == x.dtype else DIRECT
+    found = copied(np.zeros(1, np.asarray(x[:0]).dtype)).dtype
+    # A compiled function makes a JAX array of a NumPy array faster than JAX does before the call.
+    compiled = np.copy if place is None else copied
+    return Passage(np.asarray, copied, compiled) if found == x.dtype else DIRECT
 
 
-__all__ = ["DIRECT", "Passage", "passage_of"]
+def are_compiled(functions: Iterable[Any]) -> bool:
+    """Whether all functions went through `jax.jit`."""
+    jax = sys.modules.get("jax")
+    return jax is not None and all(isinstance(f, jax.stages.Wrapped) for f in functions)
+
+
+__all__ = ["DIRECT", "Passage", "are_compiled", "passage_of"]

@@ -97,13 +97,14 @@ class NumpyKernels(Kernels):
             return super().block_dot(block, C)
         found = block.reshape(len(block), -1).dot(C.reshape(-1))
         found = found if self.pure_numpy else self.reduce(found)[0]
-        return found.astype(np.float64, copy=False)
+        return found if found.dtype == np.float64 else found.astype(np.float64)
 
     def block_add(
         self, a: float, C: Array, block: Array, weights: Any, overwrite: bool = False
     ) -> Array:
         gemv = _GEMV.get(C.dtype) if C.flags.c_contiguous and C.size else None
-        rows, weights = block.reshape(len(block), -1), weights.astype(block.dtype, copy=False)
+        rows = block.reshape(len(block), -1)
+        weights = weights if weights.dtype == block.dtype else weights.astype(block.dtype)
         if gemv is None:
             return a * C + (weights @ rows).reshape(C.shape)
         out = C if overwrite and self.pure_numpy else C.copy()

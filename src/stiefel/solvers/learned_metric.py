@@ -91,7 +91,8 @@ class LearnedMetric:
         """``learned`` after one more step, with its secant pair at X."""
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
-            return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
+            # The count is that of the first leaf.
+            return (learned[0]._replace(steps=steps + 1), *learned[1:])
         if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
             return (learned[0]._replace(steps=steps + 1),)  # there is nothing to weigh it against
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
@@ -214,7 +215,7 @@ def still_invariant(
 
     Returns what is known now, and whether nothing changed.
     """
-    if not any(leaf.metric.horizontal for leaf in learned):
+    if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
     parts = zip(_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
     flags = tuple(
@@ -274,6 +275,9 @@ def learned_squared_change(
     """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
     geometry, y = problem.geometry, pair.y
     if problem.precond is None:
+        if not isinstance(y, tuple):
+            metric = learned[0].metric
+            return metric.scale * _leaf_change(geometry, x, pair, metric)
         return math.fsum(
             leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
             for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
@@ -283,6 +287,8 @@ def learned_squared_change(
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:
     """⟨y, y⟩ of the change y of the gradient along a step."""
+    if not isinstance(pair.y, tuple):
+        return _leaf_length(geometry, pair)
     leaves = zip(_leaves(geometry, pair.y), pairs_of(pair), strict=True)
     return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
 
