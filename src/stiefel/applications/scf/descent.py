@@ -60,7 +60,7 @@ class Descent:
         return self.stationary and not (self.options.check and self.verdict.stable is False)
 
     @property
-    def spent(self) -> bool:
+    def builds_used_up(self) -> bool:
         """Whether the Fock builds allowed are used up."""
         return self.builds >= self._limit
 

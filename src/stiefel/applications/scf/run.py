@@ -296,7 +296,7 @@ def _one(mf: Any, options: Options, dm0: Any, name: str) -> Descent:
 
 def _leave_saddles(descent: Descent) -> None:
     while descent.stationary and descent.judge().stable is False:
-        if descent.saddles >= FOLLOWED or descent.spent:
+        if descent.saddles >= FOLLOWED or descent.builds_used_up:
             descent.warnings.append(
                 f"the point reached is a saddle, after {descent.saddles} others and "
                 f"{descent.builds} Fock builds: allow more with maxfun, or try kick=0.1"
