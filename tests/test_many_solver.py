@@ -8,7 +8,8 @@ import pytest
 
 import stiefel
 from cases import PROBLEMS
-from stiefel.batched.kernels import NumpyMany, jacobi, side_by_side
+from stiefel.batched.kernels import jacobi
+from stiefel.batched.numpy_many import NumpyMany, side_by_side
 from stiefel.batched.result import ManyProgress
 from stiefel.solvers import METHODS
 

@@ -51,6 +51,9 @@ class JaxMany(PerProblem, JaxKernels):
     def block_sum(self, block: Array, weights: Array) -> Array:
         return jnp.einsum("bm,bm...->b...", weights.astype(block.dtype), block)
 
+    def put(self, a: Array, axis: int, i: Array, C: Array) -> Array:
+        return jax.lax.dynamic_update_index_in_dim(a, C.astype(a.dtype), i, axis)
+
     def _exact_power(self, exponent: Array) -> Array:
         return jnp.ldexp(jnp.ones_like(exponent), exponent.astype(int))
 

@@ -232,7 +232,7 @@ class ManyLBFGS:
             size=xp.where(arrived, size, s.size),
             search=k.choose(arrived, self.search.start(longest), s.search),
             # Memory that does not descend is forgotten; without memory there is no way on.
-            fresh=dull & (s.memory.in_use > 0) | (s.fresh & ~arrived),
+            fresh=dull & s.memory.in_use(k) | (s.fresh & ~arrived),
             memory=forget(k, s.memory, dull),
         )
 
