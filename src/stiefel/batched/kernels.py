@@ -45,6 +45,10 @@ class PerProblem(Kernels):
     def small_inner(self, A: Array, B: Array) -> Array:
         return self._dot(A, B)
 
+    def matrix_dots(self, A: Array, B: Array) -> Array:
+        """Re⟨A, B⟩ of every matrix of a batch, or of a batch of stacks, in their precision."""
+        return self.xp.sum(self.real(self.conj(A) * B), axis=(-2, -1))
+
     def largest(self, a: Array) -> Array:
         return self.numbers(self.xp.max(a, axis=_inner_axes(a)) if a.ndim > 1 else a)
 

@@ -109,6 +109,11 @@ class NumpyMany(PerProblem, NumpyKernels):
         A = A.conj() if A.dtype.kind == "c" else A
         return self.numbers(np.einsum(f"b{inner},b{inner}->b", A, B).real)
 
+    def matrix_dots(self, A: Array, B: Array) -> Array:
+        A, B = A.view(np.ndarray), B.view(np.ndarray)
+        A = A.conj() if A.dtype.kind == "c" else A
+        return np.einsum("...ij,...ij->...", A, B).real
+
     def numbers(self, a: Array) -> Array:
         return np.asarray(a, dtype=self.number)
 
