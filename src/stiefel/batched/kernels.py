@@ -59,16 +59,21 @@ class PerProblem(Kernels):
     def integers(self, a: Array) -> Array:
         return self.xp.astype(a, self.xp.int32)
 
-    # -- blocks (B, m, ...) of vectors ------------------------------------------------------
+    # -- blocks (B, m, N) of vectors --------------------------------------------------------
+
+    def flat(self, C: Array) -> Array:
+        """The numbers of every problem in one row, (B, N)."""
+        return self.xp.reshape(C, (C.shape[0], -1))
 
     def block_dot(self, block: Array, C: Array) -> Array:
         """Re⟨block_i, C⟩ for all i, shape (B, m)."""
-        products = self.real(self.conj(block) * self.weigh(C)[:, None, ...])
-        return self.numbers(self.xp.sum(products, axis=tuple(range(2, block.ndim))))
+        products = self.conj(block) @ self.flat(self.weigh(C))[:, :, None]
+        return self.numbers(self.real(products[:, :, 0]))
 
-    def block_sum(self, block: Array, weights: Array) -> Array:
-        """Σ_i weights_i block_i."""
-        return self.xp.sum(self.spread_out(weights, block) * block, axis=1)
+    def block_sum(self, block: Array, weights: Array, like: Array) -> Array:
+        """Σ_i weights_i block_i, in the shape of ``like``."""
+        weights = self.xp.astype(weights, block.dtype)
+        return self.xp.reshape((weights[:, None, :] @ block)[:, 0, :], tuple(like.shape))
 
     def put(self, a: Array, axis: int, i: Array, C: Array) -> Array:
         """``a`` with C in place of its part i along an axis, 1 or 2; in place where it can be."""

@@ -3,11 +3,12 @@
 All problems write to the same row of the ring, which moves on at every evaluation: a row is then
 one contiguous piece of a block.  A problem that keeps no pair, because its trial was refused, has
 zeros in that row, which count for nothing.  R⁻¹ stands in the order of the ring.  Small matrices
-have shape (B, m, m), blocks (B, m, ...) for each leaf.
+have shape (B, m, m), blocks (B, m, N) for each leaf of N numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ class Memory(NamedTuple):
 
 def no_pairs(k: PerProblem, x: Leaves, size: int, zero: Array) -> Memory:
     def block(leaf: Array) -> Array:
-        shape = (leaf.shape[0], size, *leaf.shape[1:])
+        shape = (leaf.shape[0], size, math.prod(leaf.shape[1:]))
         return k.own(k.xp.zeros(shape, dtype=leaf.dtype, device=k.device(leaf)))
 
     diagonal = k.own(zero[:, None] + k.xp.zeros((1, size), dtype=zero.dtype, device=k.device(zero)))
@@ -56,8 +57,12 @@ def remember(
 ) -> Memory:
     """One more pair in the problems of ``keep``, in place of the oldest; 2mnk."""
     k, xp, row = leaves[0].k, leaves[0].k.xp, memory.row
-    S = tuple(k.put(b, 1, row, k.kept(keep, p.s)) for b, p in zip(memory.S, pairs, strict=True))
-    Y = tuple(k.put(b, 1, row, k.kept(keep, p.y)) for b, p in zip(memory.Y, pairs, strict=True))
+
+    def written(block: Array, C: Array) -> Array:
+        return k.put(block, 1, row, k.flat(k.kept(keep, C)))
+
+    S = tuple(written(b, p.s) for b, p in zip(memory.S, pairs, strict=True))
+    Y = tuple(written(b, p.y) for b, p in zip(memory.Y, pairs, strict=True))
     size = memory.diagonal.shape[1]
     here = xp.astype(xp.arange(size, device=k.device(sy)) == row, sy.dtype)
     Sy = block_dot(leaves, S, tuple(p.y for p in pairs)) * (1.0 - here)
@@ -79,11 +84,13 @@ def apply_inverse(
     k, xp = leaves[0].k, leaves[0].k.xp
     S, Y, inverse, diagonal, _ = memory
     a = k.times_vector(inverse, block_dot(leaves, S, g))
-    r = phi(tuple(c - k.block_sum(b, a) for c, b in zip(g, Y, strict=True)))
+    r = phi(tuple(c - k.block_sum(b, a, c) for c, b in zip(g, Y, strict=True)))
     gamma = scale(r)
     products = gamma[:, None] * block_dot(leaves, Y, r) - diagonal * a
     c = k.times_vector(xp.matrix_transpose(inverse), products)
-    return tuple(k.block_sum(b, c) - k.spread_out(gamma, v) * v for v, b in zip(r, S, strict=True))
+    return tuple(
+        k.block_sum(b, c, v) - k.spread_out(gamma, v) * v for v, b in zip(r, S, strict=True)
+    )
 
 
 def block_dot(leaves: tuple[Leaf, ...], block: Leaves, C: Leaves) -> Array:

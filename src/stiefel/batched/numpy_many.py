@@ -118,19 +118,17 @@ class NumpyMany(PerProblem, NumpyKernels):
         return np.asarray(a, dtype=self.number)
 
     def block_dot(self, block: Array, C: Array) -> Array:
-        inner = _LETTERS[: C.ndim - 1]
-        block, C = block.view(np.ndarray), self.weigh(C).view(np.ndarray)
+        block, C = block.view(np.ndarray), self.flat(self.weigh(C)).view(np.ndarray)
         block = block.conj() if block.dtype.kind == "c" else block
         out = empty(block.shape[:2], block.dtype)
-        np.einsum(f"by{inner},b{inner}->by", block, C, out=out)
+        np.einsum("bmi,bi->bm", block, C, out=out)
         return self.numbers(out.real)
 
-    def block_sum(self, block: Array, weights: Array) -> Array:
-        inner = _LETTERS[: block.ndim - 2]
+    def block_sum(self, block: Array, weights: Array, like: Array) -> Array:
         weights = np.asarray(weights, dtype=block.real.dtype)
-        out = empty((len(block), *block.shape[2:]), block.dtype)
-        np.einsum(f"by,by{inner}->b{inner}", weights, block.view(np.ndarray), out=out)
-        return out.view(Side)
+        out = empty(block.shape[::2], block.dtype)
+        np.einsum("bm,bmi->bi", weights, block.view(np.ndarray), out=out)
+        return out.reshape(like.shape).view(Side)
 
     def times_vector(self, A: Array, b: Array) -> Array:
         out = empty(b.shape, b.dtype)
@@ -151,8 +149,8 @@ class NumpyMany(PerProblem, NumpyKernels):
 
     def _patched(self, index: Any, mask: Array, a: Any, b: Any) -> Any:
         """b with a where the mask is set, at ``index`` if these are few."""
-        if a is None:
-            return None
+        if a is b:
+            return a
         if isinstance(a, tuple):
             parts = [self._patched(index, mask, u, v) for u, v in zip(a, b, strict=True)]
             return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
