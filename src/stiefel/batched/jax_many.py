@@ -62,7 +62,7 @@ class JaxMany(PerProblem, JaxKernels):
     def put(self, a: Array, axis: int, i: Array, C: Array) -> Array:
         # Behind a barrier, or the compiler writes a second time for a second use: a copy each.
         new = jax.lax.dynamic_update_index_in_dim(a, C.astype(a.dtype), i, axis)
-        return jax.lax.optimization_barrier(new)
+        return jax.lax.optimization_barrier(new)  # type: ignore[no-untyped-call]
 
     def _exact_power(self, exponent: Array) -> Array:
         return jnp.ldexp(jnp.ones_like(exponent), exponent.astype(int))

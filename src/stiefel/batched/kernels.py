@@ -106,7 +106,7 @@ class PerProblem(Kernels):
 
     def kept(self, mask: Array, a: Array) -> Array:
         """a where the mask is set, else zero."""
-        return self.choose(mask, a, 0.0 * a)
+        return self.choose(mask, a, self.xp.zeros_like(a))
 
     def some(self, mask: Array) -> bool:
         """False only if it is known that no problem is in the mask."""

@@ -47,8 +47,8 @@ def forget(k: PerProblem, memory: Memory, mask: Array) -> Memory:
     if not k.some(mask):
         return memory
     return memory._replace(
-        inverse=k.choose(mask, 0.0 * memory.inverse, memory.inverse),
-        diagonal=k.choose(mask, 0.0 * memory.diagonal, memory.diagonal),
+        inverse=k.choose(mask, k.xp.zeros_like(memory.inverse), memory.inverse),
+        diagonal=k.choose(mask, k.xp.zeros_like(memory.diagonal), memory.diagonal),
     )
 
 
@@ -66,7 +66,7 @@ def remember(
     size = memory.diagonal.shape[1]
     here = xp.astype(xp.arange(size, device=k.device(sy)) == row, sy.dtype)
     Sy = block_dot(leaves, S, tuple(p.y for p in pairs)) * (1.0 - here)
-    inverse = k.put(memory.inverse, 1, row, 0.0 * memory.diagonal)
+    inverse = k.put(memory.inverse, 1, row, xp.zeros_like(memory.diagonal))
     column = (here - k.times_vector(inverse, Sy)) / xp.where(keep, sy, xp.ones_like(sy))[:, None]
     inverse = k.put(inverse, 2, row, k.kept(keep, column))
     diagonal = k.put(memory.diagonal, 1, row, k.kept(keep, sy))

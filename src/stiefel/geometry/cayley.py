@@ -68,8 +68,8 @@ class Frame(NamedTuple):
     """Ω on the span of X and U."""
 
     gram: Array  # Γ of [X, U], as measured
-    basis: Array | None  # B; its first columns are those of I; None for I itself, with σ = 1
-    cobasis: Array | None  # A = J Bᴴ/σ; None for J
+    basis: Array  # B; its first columns are those of I; None for I itself, with σ = 1
+    cobasis: Array  # A = J Bᴴ/σ; None for J
     generator: Array  # K
 
 
