@@ -6,6 +6,7 @@ solved together by `minimize_many`. The closed form of Kabsch for least squares 
 the comparison.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import stiefel
@@ -38,3 +39,11 @@ first = np.rad2deg(np.arccos(np.clip((np.sum(truth * start, axis=(1, 2)) - 1) / 
 print(f"median error {np.median(first):.2f}° before, {np.median(angle):.2f}° after")
 assert result.success.all()
 assert np.median(angle) < 0.2 * np.median(first)
+
+bins = np.geomspace(0.05, 100, 60)
+plt.hist(first, bins, alpha=0.6, label="closed form (Kabsch, least squares)")
+plt.hist(angle, bins, alpha=0.6, label="robust fit")
+plt.xscale("log")
+plt.xlabel("error of the rotation (degrees)")
+plt.ylabel("voxels")
+plt.legend()

@@ -20,6 +20,9 @@ class Run:
 
     order = key
 
+    def replaces(self, record):
+        return False
+
 
 def execute(run):
     """What the process sees, or what goes wrong in it."""

@@ -110,7 +110,7 @@ def test_max_min_by_a_slack():
                 constraints=given,
                 gtol=1e-6,
             )
-            for seed in range(4)
+            for seed in range(8)  # a third of the starts lead to the largest minimum
         ]
         assert all(r.success for r in results), [r.message for r in results]
         assert all(np.abs(r.x["s"] - ((a @ r.x["x"]) ** 2).min()) <= 1e-5 for r in results)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stiefel import Stiefel
+from stiefel import Oblique, Sphere, Stiefel
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry import cayley, fused, metric, ray, stiefel
+from stiefel.geometry import cayley, fused, metric, ray, real_vector, stiefel, unit
+from stiefel.geometry.metric import CANONICAL
 from stiefel.types import Metric
 
 NAMES = [
@@ -69,7 +70,7 @@ def numbers(result):
         return [*numbers(result.frame), result.B, result.yy]
     if isinstance(result, tuple):
         return [number for part in result for number in numbers(part)]
-    return [np.asarray(result)]
+    return [] if result is None else [np.asarray(result)]
 
 
 def formula(name):
@@ -112,3 +113,87 @@ def test_every_metric(horizontal, columns, is_complex):
     seen = arguments["squares"][0]
     of_formula, of_fused = (m.squared_change(kernels, seen, kind.D, 2.0) for m in (metric, fused))
     np.testing.assert_allclose(of_fused, of_formula, rtol=1e-12)
+
+
+# -- one real vector: `real_vector` repeats `vector` and `stiefel`
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("column", [False, True])
+@pytest.mark.parametrize("along", [0.0, 0.3, 1e4])  # of a direction that is not quite tangent
+def test_a_real_vector_moves_as_the_formulas_say(dtype, column, along):
+    rng = np.random.default_rng(4)
+    shape = (9, 1) if column else (9,)
+    x = Stiefel().nearest(rng.standard_normal((9, 1)))
+    W, E, G_new, V = (rng.standard_normal((9, 1)) for _ in range(4))
+    T, t, k = W + along * x, 0.7, kernels_for(x)
+    M = Stiefel()
+    expected = ray.ColumnRay(k, x, M.cotangent_of(x, T))
+    old = ray.Lowered(M.project(x, E), 0.0)
+    X, direction = (A.astype(dtype).reshape(shape) for A in (x, T))
+    manifold = (Stiefel if column else Sphere)().bind(X)
+    found = manifold.ray_along(X, direction, CANONICAL)
+    assert type(found) is real_vector.RealVectorRay
+    close = {"rtol": 1e-11, "atol": 1e-11} if dtype is np.float64 else {"rtol": 1e-2, "atol": 1e-2}
+    if along <= 1 or dtype is np.float64:
+        compare_rays(found, expected, t, V, close)
+        G = manifold.gradient(X, E.astype(dtype).reshape(shape))
+        new = ray.Lowered(G_new, 0.0)
+        pair = ray.pair_by_transport(expected, t, old, new)
+        seen = found.secant_pair(t, G, ray.Lowered(G_new.astype(dtype).reshape(shape), 0.0))
+        np.testing.assert_allclose(seen.s.reshape(-1, 1), pair.s, **close)
+        np.testing.assert_allclose(seen.y.reshape(-1, 1), pair.y, **close)
+        np.testing.assert_allclose(seen.square, np.vdot(pair.y, pair.y), **close)
+
+
+def compare_rays(found, expected, t, V, close):
+    for name in ("length", "squared_norm", "bounded_length", "defect"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), **close)
+    np.testing.assert_allclose(found(t).reshape(-1, 1), expected(t), **close)
+    for name in ("velocity", "transported_velocity"):
+        moved, wanted = getattr(found, name)(t), getattr(expected, name)(t)
+        np.testing.assert_allclose(moved.reshape(-1, 1), wanted, **close)
+    moved = found.transport(t, V.reshape(found(t).shape).astype(found(t).dtype))
+    np.testing.assert_allclose(moved.reshape(-1, 1), expected.transport(t, V), **close)
+
+
+def test_a_real_vector_is_lowered_and_raised_as_the_formulas_say():
+    rng = np.random.default_rng(5)
+    x, E = Stiefel().nearest(rng.standard_normal((9, 1))), rng.standard_normal((9, 1))
+    k = kernels_for(x)
+    G, square, *_ = stiefel.lower_gradient(k, x, E)
+    found = real_vector.vector_gradient(x[:, 0], E[:, 0])
+    np.testing.assert_allclose(found.G, G[:, 0], atol=1e-14)
+    np.testing.assert_allclose(found.square, square, rtol=1e-14)
+    raised = metric.raise_index(k, x, E, Metric())
+    np.testing.assert_allclose(real_vector.project_onto(x, E.copy()), raised, atol=1e-14)
+
+
+# -- real unit columns: `real_columns` repeats `unit`
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (2, 5, 3)])
+@pytest.mark.parametrize("along", [0.0, 0.3, 1e4])  # of a direction that is not quite tangent
+def test_unit_columns_move_as_the_formulas_say(shape, along):
+    rng = np.random.default_rng(6)
+    manifold = Oblique()
+    X = manifold.random(*shape, seed=1)
+    U, E, G_new, V = (rng.standard_normal(shape) for _ in range(4))
+    U, t, k = U + along * X, 0.7, kernels_for(X)
+    expected, found = unit.Circle(k, unit.COLUMN, X, U), manifold.ray(X, U)
+    assert type(found) is unit.ColumnCircle
+    close = {"rtol": 1e-11, "atol": 1e-11}
+    for name in ("length", "squared_norm", "bounded_length", "defect"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), **close)
+    for name in ("__call__", "velocity", "transported_velocity"):
+        np.testing.assert_allclose(getattr(found, name)(t), getattr(expected, name)(t), **close)
+    np.testing.assert_allclose(found.transport(t, V), expected.transport(t, V), **close)
+    lowered = manifold.gradient(X, E)
+    G = manifold.project(X, E)
+    np.testing.assert_allclose(lowered.G, G, **close)
+    np.testing.assert_allclose(lowered.square, np.vdot(G, G), **close)
+    pair = ray.pair_by_transport(expected, t, lowered, ray.Lowered(G_new, 0.0))
+    seen = found.secant_pair(t, lowered, ray.Lowered(G_new, 0.0))
+    np.testing.assert_allclose(seen.s, pair.s, **close)
+    np.testing.assert_allclose(seen.y, pair.y, **close)
+    np.testing.assert_allclose(seen.square, np.vdot(pair.y, pair.y), **close)

@@ -31,6 +31,7 @@ PAIRS = {
     "gtol among the options": ({"options": {"gtol": 1e-7}}, {"gtol": 1e-7, "rtol": 0.0}),
     "gtol and rtol": ({"rtol": 1e-2, "options": {"gtol": 1e-9}}, {"gtol": 1e-9, "rtol": 1e-2}),
     "ftol": ({"options": {"ftol": 1e-3}}, {"ftol": 1e-3}),
+    "no method": ({"method": None}, {}),
     "maxiter": ({"options": {"maxiter": 4}}, {"maxiter": 4}),
     "maxfun": ({"options": {"maxfun": 9}}, {"maxfun": 9}),
     "maxfev": ({"options": {"maxfev": 9}}, {"maxfun": 9}),

@@ -27,8 +27,9 @@ CASES = {
     "single precision": (STIEFEL, (24, 3), np.float32, L1(0.3)),
 }
 METHODS = ("proximal-lbfgs", "proximal-newton")
-# Row norms bend on their support, which only Newton knows: without products thousands of steps.
-PAIRS = [(n, m) for n in CASES for m in METHODS if not (n.startswith("rows") and m == METHODS[0])]
+# Row norms bend on their support: `smooth_piece`, without which no rows end in 600 evaluations.
+# Complex ones are too badly conditioned for five pairs.
+PAIRS = [(n, m) for n in CASES for m in METHODS if (n, m) != ("rows complex", METHODS[0])]
 
 
 class Quartic:

@@ -291,7 +291,7 @@ def test_the_committed_pages_are_those_of_the_committed_records(name: str) -> No
     for file, data in report.files.items():
         if file.endswith((".csv", ".md")):
             assert (COMMITTED / file).read_bytes() == data, file
-    assert sum(f.stat().st_size for f in COMMITTED.rglob("*")) < 3_000_000
+    assert sum(f.stat().st_size for f in COMMITTED.rglob("*")) < 6_000_000  # 50 starts, as printed
 
 
 @pytest.mark.skipif(not COMMITTED.exists(), reason="docs are not part of this checkout")

@@ -98,7 +98,7 @@ def test_curvature_is_that_of_the_pair(case):
     ray = geometry.ray(x, case.cotangent(rng, x))
     y = ray(t)
     old, new = (geometry.gradient(p, noise_like(rng, x)) for p in (x, y))
-    pair = s, change, seen = ray.secant_pair(t, old, new)
+    pair = s, change, seen, _ = ray.secant_pair(t, old, new)
     root = rng.standard_normal((k, k)) + (1j * rng.standard_normal((k, k)) if case.dtype else 0)
     D = np.broadcast_to(root @ root.conj().T + np.eye(k), (*x.shape[:-2], k, k))
     D = D if np.iscomplexobj(x) else D.real

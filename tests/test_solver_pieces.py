@@ -301,6 +301,21 @@ def test_beneath_the_noise_a_step_must_lower_the_gradient():
         assert (np.diff(result.history["gradient_norm"]) <= 0).all()
 
 
+def test_trust_regions_see_spans_and_learn_from_products():
+    """As few products as on Grassmann ; with spread weights 714 instead of 2,556."""
+    M = np.random.default_rng(1).standard_normal((200, 200))
+    A, X0 = -M.T @ M, stiefel.random_point(200, 4, seed=3)
+    fun, options = lambda X: (0.5 * np.vdot(X, A @ X), A @ X), {"hessp": lambda X, V: A @ V}
+    products = [
+        stiefel.minimize(fun, X0, manifold=m, method="trust-region", **options).nhev
+        for m in (stiefel.Stiefel(), stiefel.Grassmann())
+    ]
+    assert products[0] <= 1.1 * products[1]
+    spread = stiefel.objectives.Brockett.table(200, 8)
+    X0 = stiefel.random_point(200, 8, seed=3)
+    assert stiefel.minimize(spread, X0, method="trust-region", rtol=1e-6).nhev <= 1000
+
+
 def test_the_momentum_is_the_papers():
     """α_k = k/(k + 3), and none with the first step."""
     momentum = AcceleratedGradient().momentum

@@ -1,4 +1,8 @@
-"""The same run in every library: iterates, counts, structure, dtype; and no way through NumPy."""
+"""The same run in every library, in the host's memory and elsewhere: iterates, counts, dtype.
+
+There is no accelerator here: with `elsewhere` the solvers do not notice that arrays are in the
+memory of the host, and compute in the library of the user.
+"""
 
 import numpy as np
 import pytest
@@ -7,11 +11,17 @@ import oracles
 import stiefel
 from cases import JAX, NUMPY, STRICT, TORCH, gap, to_numpy
 from stiefel import AcceleratedGradient, Euclidean, Grassmann, Stiefel
+from stiefel.backends.host import DIRECT
 
 N, K = 10, 2
 SPECTRUM = np.linspace(1.0, 3.0, N)[:, None]
 WEIGHTS = np.arange(1.0, K + 1)
 LIBRARIES = [NUMPY, TORCH, STRICT, JAX]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    monkeypatch.setattr("stiefel.arguments.passage_of", lambda x: DIRECT)
 
 
 def real_sum(x):
@@ -91,7 +101,12 @@ def combinations():
 
 
 @pytest.mark.parametrize(("kind", "structure", "dtype", "library"), tuple(combinations()))
-def test_the_run_is_that_of_numpy(kind, structure, dtype, library):
+@pytest.mark.parametrize("place", ["host", "elsewhere"])
+def test_the_run_is_that_of_numpy(kind, structure, dtype, library, place, request):
+    if place == "elsewhere":
+        request.getfixturevalue("elsewhere")
+    elif library is STRICT:
+        pytest.skip("computes in itself in any case")
     expected = run(kind, structure, dtype, NUMPY, maxiter=20, rtol=1e-13)
     result = run(kind, structure, dtype, library, maxiter=20, rtol=1e-13)
     for name in ("nit", "nfev", "njev", "restarts", "status"):
@@ -161,7 +176,7 @@ def test_unitary_procrustes_has_its_closed_form(library):
 # -- no way through NumPy ------------------------------------------------------------------------
 
 
-def test_torch_does_not_pass_through_numpy(monkeypatch):
+def test_torch_elsewhere_does_not_pass_through_numpy(monkeypatch, elsewhere):
     torch = pytest.importorskip("torch")
     conversions = []
     for name in ("numpy", "__array__", "tolist"):
@@ -195,7 +210,7 @@ def test_torch_does_not_pass_through_numpy(monkeypatch):
             assert all(len(shape) == 1 and shape[0] < 30 for shape in conversions)
 
 
-def test_jax_does_not_pass_through_numpy():
+def test_jax_elsewhere_does_not_pass_through_numpy(elsewhere):
     """JAX itself refuses transfers of arrays; scalars are what decisions are taken on."""
     jax = pytest.importorskip("jax")
     jnp = jax.numpy

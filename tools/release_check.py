@@ -1,10 +1,11 @@
 """Builds wheel and sdist, checks them, and installs each in a clean environment.
 
     --out FOLDER     keep the two files there
-    --no-isolation   build with what is installed, without the network
 
-What it checks: the metadata (twine, if it is there), that the version is that of the changes and of
-CITATION.cff, and that a solve and the command line work from each file in a fresh environment.
+Nothing but Python and pip has to be installed: `build` and `twine` get an environment of their own.
+What is checked: the metadata (twine, strictly), that the version is that of the changes, of
+CITATION.cff and of the experiments, that the wheel holds the library and nothing else, and that a
+solve and the command line work from each file in a fresh environment.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,48 +44,55 @@ def check_texts(number: str) -> list[str]:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     wrong = [] if f"## {number}" in changes else [f"CHANGELOG.md has no section {number}"]
     found = re.search(r"^version: *\"?([\w.]+)", citation, re.M)
-    if found and found[1] != number:
-        wrong.append(f"CITATION.cff names version {found[1]}")
+    if not found or found[1] != number:
+        wrong.append(f"CITATION.cff does not name version {number}")
+    experiments = (ROOT / "experiments" / "pyproject.toml").read_text(encoding="utf-8")
+    if f'version = "{number}"' not in experiments:
+        wrong.append(f"experiments/pyproject.toml does not name version {number}")
     return wrong
 
 
-def build(folder: Path, isolated: bool) -> list[Path]:
-    if isolated:
-        run(sys.executable, "-m", "build", "--outdir", folder, ROOT)
-    else:
-        run(sys.executable, "-m", "hatchling", "build", "-d", folder)
-    return sorted([*folder.glob("*.whl"), *folder.glob("*.tar.gz")])
+def new_environment(folder: Path, *packages: str) -> Path:
+    """The Python of a fresh environment with these packages."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", *packages)
+    return python
 
 
-def install_and_try(file: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder, with_pip=True)
-        python = Path(folder) / "bin" / "python"
-        run(python, "-m", "pip", "install", "-q", f"{file}[cli]")
-        run(python, "-I", "-c", SMOKE, cwd=Path(folder))
-        run(Path(folder) / "bin" / "stiefel", "info", cwd=Path(folder))
+def build(folder: Path, scratch: Path) -> list[Path]:
+    python = new_environment(scratch / "tools", "build", "twine")
+    run(python, "-m", "build", "--outdir", folder, ROOT)
+    files = sorted([*folder.glob("*.whl"), *folder.glob("*.tar.gz")])
+    run(python, "-m", "twine", "check", "--strict", *files)
+    return files
+
+
+def strangers(wheel: Path) -> list[str]:
+    """What the wheel holds beside the library and its metadata."""
+    names = zipfile.ZipFile(wheel).namelist()
+    return [name for name in names if not name.startswith(("stiefel/", "stiefel-"))]
+
+
+def install_and_try(file: Path, folder: Path) -> None:
+    python = new_environment(folder, f"{file}[cli]")
+    run(python, "-I", "-c", SMOKE, cwd=folder)
+    run(folder / "bin" / "stiefel", "info", cwd=folder)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--no-isolation", action="store_true")
     given = parser.parse_args()
     wrong = check_texts(version())
-    for sentence in wrong:
-        print(sentence)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = given.out or Path(scratch)
-        files = build(folder, not given.no_isolation)
-        assert len(files) == 2, files
-        if (
-            subprocess.run([sys.executable, "-c", "import twine"], capture_output=True).returncode
-            == 0
-        ):
-            run(sys.executable, "-m", "twine", "check", "--strict", *files)
-        for file in files:
-            install_and_try(file)
-    print("wheel and sdist are good" if not wrong else "the texts do not agree with the version")
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        files = build(given.out or scratch / "dist", scratch)
+        assert [file.suffix for file in files] == [".whl", ".gz"], files
+        wrong += [f"the wheel holds {name}" for name in strangers(files[0])]
+        for i, file in enumerate(files):
+            install_and_try(file, scratch / f"try{i}")
+    print("\n".join(["not ready:", *wrong]) if wrong else "wheel and sdist are good")
     return 1 if wrong else 0
 
 

@@ -40,7 +40,7 @@ from .solvers import (
     TrustRegion,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "L1",

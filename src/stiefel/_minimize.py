@@ -95,8 +95,9 @@ def minimize(
     constraints, bounds : optional
         Further constraints in SciPy's vocabulary (`NonlinearConstraint`, `LinearConstraint`, dicts
         or a list of them), and bounds on the entries of X: a pair (lower, upper) or
-        `scipy.optimize.Bounds`.  They are met by an augmented Lagrangian around ``method``; the
-        result has `stationarity`, `constraint_violation`, `complementarity` and `multipliers`.
+        `scipy.optimize.Bounds`.  They are met by sequential quadratic programming, or by an
+        augmented Lagrangian around a smooth ``method`` that is named; the result has
+        `stationarity`, `constraint_violation`, `complementarity` and `multipliers`.
     options : dict, optional
         Parameters of the named method, as a dict; with constraints, of the augmented Lagrangian.
         SciPy's "maxiter", "gtol", "ftol", "maxfun" and "disp" may stand there too.

@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from stiefel.backends.arrays import describe
+from stiefel.backends.host import DIRECT, Passage, passage_of
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
 from stiefel.function.differences import DIFFERENCE_RULES
@@ -102,20 +103,38 @@ def bind(tree: Tree, leaves: NamedLeaves, ranks: Alone | Ranks) -> tuple[Any, An
     return (bound[0], points[0]) if tree.is_leaf else (Product(tuple(bound)), points)
 
 
+def host_passages(leaves: NamedLeaves, solver: Solver) -> tuple[Passage, ...]:
+    """How each leaf goes to the solvers; in its own library where code of the user's looks at it.
+
+    That is the code of a manifold or a solver that is not of this library, and a ``solve`` of B.
+    """
+
+    def one(leaf: Array, manifold: Manifold) -> Passage:
+        ours = _is_ours(manifold) and getattr(manifold, "solve", None) is None
+        return passage_of(leaf) if ours and _is_ours(solver) else DIRECT
+
+    return tuple(one(leaf, manifold) for leaf, manifold, _ in leaves.values())
+
+
+def _is_ours(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "stiefel"
+
+
 def objective_of(
     fun: Any,
     jac: Any,
     tree: Tree,
-    X: Any,
     limit: float,
     hessp: Any,
     ranks: Alone | Ranks,
     value: str,
     leaves: NamedLeaves,
+    passages: tuple[Passage, ...],
 ) -> CountedObjective:
     """The user's function, counted; on several ranks its values are shares or totals."""
+    X = tuple(leaf for leaf, _, _ in leaves.values())
     if not isinstance(ranks, Ranks):
-        return CountedObjective(fun, jac, tree, X, limit, hessp)
+        return CountedObjective(fun, jac, tree, X, limit, hessp, passages)
     if jac in DIFFERENCE_RULES:
         raise TypeError(
             f"jac={jac!r} does not go with comm=: entries of X are moved on one rank at a time; "
@@ -123,7 +142,7 @@ def objective_of(
         )
     copies = tuple(i for i, (_, _, distributed) in enumerate(leaves.values()) if not distributed)
     shares: dict[str, Any] = {"ranks": ranks, "value": value, "replicated": copies}
-    return RankObjective(fun, jac, tree, X, limit, hessp, **shares)
+    return RankObjective(fun, jac, tree, X, limit, hessp, passages, **shares)
 
 
 def _warn_if_orthogonal_group(manifold: Manifold, X: Array, name: str) -> None:

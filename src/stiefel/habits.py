@@ -63,6 +63,8 @@ def translate(task: Any) -> None:
     for name in task.unknown:
         if name in NOT_HERE:
             raise TypeError(NOT_HERE[name])
+    if task.method is None:  # SciPy's way to leave the choice to the library
+        task.method = "auto"
     _take_options(task)
     if task.tol is not None:
         _set(task, "gtol", task.tol, "tol")

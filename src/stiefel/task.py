@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from stiefel.backends.arrays import describe, own_copy
+from stiefel.backends.host import DIRECT
 from stiefel.backends.ranks import Alone, Ranks
 from stiefel.backends.threads import Threads, threads_for
 from stiefel.function.counted import CountedObjective
@@ -27,6 +28,7 @@ from stiefel.runs.progress import ProgressLine
 from stiefel.runs.rank_checkpoint import open_rank_checkpoint
 from stiefel.runs.result import Result
 from stiefel.runs.stopping import RoundedGradient, Rule
+from stiefel.solvers.lbfgs import LBFGS
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 from stiefel.types import Manifolds, Point, Solver
@@ -35,6 +37,7 @@ from .agreement import agree, check_value, guarded, join, shared_callback
 from .arguments import (
     NamedLeaves,
     bind,
+    host_passages,
     leaves_of,
     objective_of,
     preconditioner_of,
@@ -135,15 +138,25 @@ class Task:
     # -- where the point lives -------------------------------------------------------------
 
     def _place(self) -> None:
-        geometry, X = bind(self.tree, self.leaves, self.ranks)
+        known = self.leaves.items()
+        self.passages = (DIRECT,) * len(known)
+        if self.nonsmooth is None:
+            self.passages = host_passages(self.leaves, self.solver)
+        hosted = {
+            name: (passage.inward(leaf), *others)
+            for passage, (name, (leaf, *others)) in zip(self.passages, known, strict=True)
+        }
+        geometry, X = bind(self.tree, hosted, self.ranks)
         X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
         self.geometry, self.restored = geometry, not is_feasible(geometry, X)
         self.X: Point = feasible(geometry, X) if self.restored else X
         self.term: Sum | None = None
-        self.given = self.X  # as the user's function sees it
+        given = self.X
         plain = self.comm is None and self.nonsmooth is None and self.precond is None
         if plain and getattr(self.solver, "framed", False):
             self.geometry, self.X = framed(geometry, self.X)
+        before, after = (x if isinstance(x, tuple) else (x,) for x in (given, self.X))
+        self.is_framed = any(x is not y for x, y in zip(before, after, strict=True))
         if self.nonsmooth is not None:
             self.term = proximal.read_term(self.nonsmooth, geometry, self.tree, self.X)
 
@@ -155,13 +168,12 @@ class Task:
         limits = self.maxiter, self.maxfun, self.maxtime
         with ranks.together():
             self._check()
-            functions = self.fun, self.jac, self.tree, self.given, limit, self.hessp
+            functions = self.fun, self.jac, self.tree, limit, self.hessp
             self.objective: CountedObjective = objective_of(
-                *functions, ranks, self.value, self.leaves
+                *functions, ranks, self.value, self.leaves, self.passages
             )
-            if self.X is not self.given:
+            if self.is_framed:
                 self.objective.seen = partial(seen, self.geometry)
-            self.given = None
             self.rule = rule_of(self.geometry, self.X, *tolerances, *limits, self.stop)
             local = preconditioner_of(self.precond, self.objective)
         self.preconditioner = guarded(ranks, local, self.objective)
@@ -194,6 +206,7 @@ class Task:
             "nonsmooth": self.term and self.term.terms,
         }
         if self.comm is None:
+            known["given"] = tuple(leaf for leaf, _, _ in self.leaves.values())
             return open_checkpoint(*place, self.geometry, self.X, **known)
         ranks = self.ranks if isinstance(self.ranks, Ranks) else Ranks(self.comm)
         return open_rank_checkpoint(ranks, tuple(self.leaves.values()), *place, self.X, **known)
@@ -211,13 +224,24 @@ class Task:
         rule = self.rule
         if self.rtol is None and not (self.gtol or self.ftol):  # what is given means what it says
             rule = rule | RoundedGradient(self._rounding())
-        run = Run(ledger, self.solver, rule, callback, self.line, saver)
+        run = Run(ledger, self._costed(), rule, callback, self.line, saver, self.term is None)
         if saver is not None and saved is not None:
             saver.recognise(saved, problem.gradient(X), self.objective.scale, self.fnoise or 0.0)
             return proximal.report(problem, run.resume(self._rewound(saved)))
         box, self.X = [X], None  # nobody holds on to the start
         del X
         return proximal.report(problem, run.start(box))
+
+    def _costed(self) -> Solver:
+        """The solver, told what an evaluation costs where it asks; ranks would not agree on it."""
+        solver = self.solver
+        if not isinstance(solver, LBFGS) or solver.cost != "measure" or self.comm is not None:
+            return solver
+        return solver.measured(self.objective.first_seconds, self._entries())
+
+    def _entries(self) -> int:
+        leaves = self.X if isinstance(self.X, tuple) else (self.X,)
+        return sum(math.prod(leaf.shape) for leaf in leaves)
 
     def _problem(self) -> Problem:
         objective, precond = self.objective, self.preconditioner
@@ -230,8 +254,7 @@ class Task:
 
     def _rounding(self) -> float:
         """What rounding leaves of a gradient when it is projected, in the user's units."""
-        leaves = self.X if isinstance(self.X, tuple) else (self.X,)
-        entries = self.ranks.total(sum(math.prod(leaf.shape) for leaf in leaves))
+        entries = self.ranks.total(self._entries())
         largest = self.objective.largest_gradient / self.objective.scale
         return 2.0 * self.geometry.eps(self.X) * math.sqrt(entries) * largest
 

@@ -93,7 +93,9 @@ def bench(
     solver: Annotated[
         list[str] | None, typer.Option(help="A solver by its name; may be repeated.")
     ] = None,
-    starts: Annotated[int, typer.Option(min=1, help="Random starts of each problem.")] = 1,
+    starts: Annotated[
+        int | None, typer.Option(min=1, help="Random starts of each problem: 10, one with --quick.")
+    ] = None,
     patience: Annotated[
         float, typer.Option(help="Multiplies the limits on the CPU seconds of each run.")
     ] = 1.0,

@@ -103,12 +103,13 @@ def _complete(
     path, run_of = request.record(spec.name), spec.format.run_of
     wanted = {run.key: run for run in spec.runs}
     found = {run_of(record).key: record for record in kept}
+    again = {k for k, run in wanted.items() if k in found and run.replaces(found[k])}
     for other in spec.borrows:
         for record in spec.format.load(request.record(other)):
             if (key := run_of(record).key) in wanted:
                 found.setdefault(key, record)
     records.store(path, spec.format.sort(found.values()))  # drops a line that a crash cut short
-    missing = [run for key, run in wanted.items() if key not in found]
+    missing = [run for key, run in wanted.items() if key not in found or key in again]
     total, spent = sum(run.cost for run in missing), 0.0
     for run, answer in run_all(spec.execute, missing, request.jobs):
         record = spec.lost(run, answer.why) if isinstance(answer, Lost) else answer

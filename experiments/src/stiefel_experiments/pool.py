@@ -7,7 +7,6 @@ another's runs), an end to runs that hang, and workers that do not outlive their
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import tempfile
@@ -27,7 +26,7 @@ from .records import R, Record
 
 GRACE = 300.0  # wall seconds beyond which a run that does not call its function is ended …
 PATIENCE = 20.0  # … plus this many for each CPU second of its limit
-PARENT_EVERY = 0.5  # seconds between a worker's looks at its parent
+LOOK_EVERY = 0.5  # seconds: a worker's looks at its parent, the parent's at its clock
 ENVIRONMENT = dict.fromkeys(THREAD_VARIABLES, "1") | {
     "PYTHONSAFEPATH": "1",  # a directory called stiefel where the user happens to stand is not ours
 }
@@ -46,7 +45,7 @@ def run_all(
     """Each run with its record as soon as it is there; at most `jobs` at a time."""
     waiting, busy = deque(runs), dict[Future[Record], tuple[R, _Desk, float]]()
     with tempfile.TemporaryDirectory() as folder:
-        desks = [_Desk(Path(folder), i) for i in range(min(jobs, len(runs)))]
+        desks = [_Desk(Path(folder, str(i))) for i in range(min(jobs, len(runs)))]
         idle = desks.copy()
         try:
             while waiting or busy:
@@ -54,38 +53,29 @@ def run_all(
                     run, desk = waiting.popleft(), idle.pop()
                     latest = time.monotonic() + GRACE + PATIENCE * run.limit
                     busy[desk.submit(execute, run)] = run, desk, latest
-                for future in _ended({future: latest for future, (*_, latest) in busy.items()}):
-                    run, desk, _ = busy.pop(future)
-                    idle.append(desk)
-                    yield run, desk.outcome(future, run.lane)
+                done, now = wait(busy, LOOK_EVERY, FIRST_COMPLETED).done, time.monotonic()
+                for future, (run, desk, latest) in list(busy.items()):
+                    if future in done or now >= latest:
+                        del busy[future]
+                        idle.append(desk)
+                        yield run, desk.outcome(future, run.lane)
         finally:
             for desk in desks:
                 desk.close()
-
-
-def _ended(latest: dict[Future[Record], float]) -> list[Future[Record]]:
-    """Wait until a future is done or late; those that are."""
-    left = min(latest.values()) - time.monotonic()
-    done = wait(latest, None if math.isinf(left) else max(left, 0.0), FIRST_COMPLETED).done
-    now = time.monotonic()
-    return [future for future, end in latest.items() if future in done or now >= end]
 
 
 @dataclass
 class _Desk:
     """Where one run is done at a time, by the process of its lane."""
 
-    logs: Path  # the folder of what its processes print
-    number: int
+    log: Path  # what its processes print
     processes: dict[str, ProcessPoolExecutor] = field(default_factory=dict)
 
     def submit(self, execute: Callable[[R], Record], run: R) -> Future[Record]:
         if run.lane not in self.processes:
+            about = (str(self.log), os.getpid())
             self.processes[run.lane] = ProcessPoolExecutor(
-                1,
-                initializer=_settle,
-                initargs=(str(self._log(run.lane)), os.getpid()),
-                env=ENVIRONMENT,
+                1, initializer=_settle, initargs=about, env=ENVIRONMENT
             )
         try:
             future: Future[Record] = self.processes[run.lane].submit(execute, run)
@@ -95,16 +85,17 @@ class _Desk:
         return future
 
     def outcome(self, future: Future[Record], lane: str) -> Record | Lost:
-        if not future.done():
-            self._end(lane)
-            return Lost(f"it did not end in time and was ended; it said: {self._last_words(lane)}")
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            self._end(lane)
-            return Lost(f"its process ended; it said: {self._last_words(lane)}")
-        except BaseException as error:  # raised over there
-            return Lost(f"{type(error).__name__}: {error}")
+        why = "it did not end in time and was ended"
+        if future.done():
+            try:
+                return future.result()
+            except BrokenProcessPool:
+                why = "its process ended"
+            except BaseException as error:  # raised over there
+                return Lost(f"{type(error).__name__}: {error}")
+        self._end(lane)
+        said = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return Lost(f"{why}; it said: {[*said.splitlines(), 'nothing'][-2:][0]}")
 
     def close(self) -> None:
         for lane in list(self.processes):
@@ -113,21 +104,11 @@ class _Desk:
     def _end(self, lane: str) -> None:
         self.processes.pop(lane).shutdown(kill_workers=True)
 
-    def _log(self, lane: str) -> Path:
-        return self.logs / f"{self.number}-{lane}"
-
-    def _last_words(self, lane: str) -> str:
-        log = self._log(lane)
-        if not log.exists():
-            return "nothing"
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "nothing"
-
 
 def _settle(log: str, parent: int) -> None:
     """The first act of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    paper = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    paper = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(paper, 1)  # what libraries print is no answer of ours
     os.dup2(paper, 2)
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
@@ -136,5 +117,5 @@ def _settle(log: str, parent: int) -> None:
 def _follow(parent: int) -> None:
     """End at once when the parent has gone, instead of working for nobody."""
     while os.getppid() == parent:
-        time.sleep(PARENT_EVERY)
+        time.sleep(LOOK_EVERY)
     os._exit(0)

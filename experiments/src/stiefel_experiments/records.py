@@ -9,9 +9,9 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from stiefel.cli.output import write_bytes
 
@@ -25,19 +25,35 @@ class RecordError(ValueError):
     """A record file that cannot be used."""
 
 
-class Run(Protocol):
+@dataclass(frozen=True)
+class Run:
     """What to run: a frozen dataclass whose fields JSON can hold; a record keeps it as "run"."""
 
+    limit = math.inf  # CPU seconds
+
     @property
-    def key(self) -> Any: ...  # its identity: two runs with one key are the same run
+    def cost(self) -> float:
+        """A guess, for a progress bar."""
+        return 1.0
+
     @property
-    def order(self) -> Any: ...  # its place in a finished record
+    def lane(self) -> str:
+        """Runs of different lanes never share a process."""
+        return "stiefel"
+
     @property
-    def cost(self) -> float: ...  # a guess, for a progress bar
+    def key(self) -> Any:
+        """Its identity: two runs with one key are the same run."""
+        return json.dumps(asdict(self), sort_keys=True)
+
     @property
-    def limit(self) -> float: ...  # CPU seconds, or infinity
-    @property
-    def lane(self) -> str: ...  # runs of different lanes never share a process
+    def order(self) -> Any:
+        """Its place in a finished record."""
+        return self.key
+
+    def replaces(self, record: Record) -> bool:
+        """Whether to run it again although there is this record of it."""
+        return False
 
 
 R = TypeVar("R", bound=Run)
@@ -65,10 +81,8 @@ class Format(Generic[R]):
 
         A last line that was cut short by a crash is dropped.
         """
-        if not path.exists():
-            return []
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
         except (OSError, UnicodeDecodeError) as error:
             raise RecordError(f"{path} cannot be read: {error}") from None
         found: dict[Any, Record] = {}
@@ -80,10 +94,8 @@ class Format(Generic[R]):
                 if not line.endswith("\n"):
                     break
                 why = " ".join(str(error).split())[:100]
-                raise RecordError(
-                    f"{path}, line {number} is not a record ({why}); delete the line, or choose "
-                    "another --out"
-                ) from None
+                raise RecordError(f"{path}, line {number} is not a record ({why}); delete the "
+                                  "line, or choose another --out") from None  # fmt: skip
             found[self.run_of(record).key] = record
         return self.sort(found.values())
 
@@ -111,8 +123,7 @@ def set_aside(path: Path) -> Path | None:
     number = 1
     while (other := path.with_suffix(f".{number}.jsonl")).exists():
         number += 1
-    path.rename(other)
-    return other
+    return path.rename(other)
 
 
 def _line(record: Record) -> str:
@@ -133,8 +144,7 @@ def check(found: Any, fields: Mapping[str, Test], exactly: bool = False) -> None
             raise ValueError(f"it has no {name!r}")
         if not test(found[name]):
             raise ValueError(f"its {name!r} is {str(found[name])[:40]!r}")
-    extra = [name for name in found if name not in tests] if exactly else []
-    if extra:
+    if exactly and (extra := [name for name in found if name not in tests]):
         raise ValueError(f"it has a field {extra[0][:40]!r} that is not known")
 
 

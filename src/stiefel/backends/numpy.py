@@ -97,13 +97,14 @@ class NumpyKernels(Kernels):
             return super().block_dot(block, C)
         found = block.reshape(len(block), -1).dot(C.reshape(-1))
         found = found if self.pure_numpy else self.reduce(found)[0]
-        return found.astype(np.float64, copy=False)
+        return found if found.dtype == np.float64 else found.astype(np.float64)
 
     def block_add(
         self, a: float, C: Array, block: Array, weights: Any, overwrite: bool = False
     ) -> Array:
         gemv = _GEMV.get(C.dtype) if C.flags.c_contiguous and C.size else None
-        rows, weights = block.reshape(len(block), -1), weights.astype(block.dtype, copy=False)
+        rows = block.reshape(len(block), -1)
+        weights = weights if weights.dtype == block.dtype else weights.astype(block.dtype)
         if gemv is None:
             return a * C + (weights @ rows).reshape(C.shape)
         out = C if overwrite and self.pure_numpy else C.copy()
@@ -256,6 +257,12 @@ def _checked(lu: Array, pivots: Array, solution: Array, info: int) -> Array:
 def product(A: Array, B: Array) -> Array:
     """A B; ``dot`` takes less time than ``@``, but means something else for stacks."""
     return A.dot(B) if A.ndim == B.ndim == 2 else A @ B
+
+
+def axpy(a: float, x: Array, out: Array) -> None:
+    """out + a x for real or complex vectors, in place."""
+    if out.size:  # BLAS refuses empty arrays
+        _AXPY[out.dtype](x, out, a=a)
 
 
 def add_product(out: Array, alpha: float, X: Array, S: Array) -> Array:

@@ -19,12 +19,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.arguments import bind, leaves_of
 from stiefel.backends.arrays import describe
+from stiefel.backends.ranks import ALONE
 from stiefel.function.trees import Tree
 from stiefel.runs.result import Result
 from stiefel.types import Array, Manifolds, Status
 
 from .blocks import ConstraintBlock, blocks_of
+from .derivative_check import contradicting
+from .sequential_run import SequentialRun
+
+LEVEL_SLOPE = 1e-4  # of a slope, against the size of its parts
+STUCK_STAGES = 3  # stages at which the violation did not fall and could not
 
 FINAL = (  # what ends an inner run ends the outer one
     Status.MAX_EVALUATIONS,
@@ -69,8 +76,13 @@ class Lagrangian:
         self._pair, self.tree = _pair(fun, jac), Tree(X)
         self.blocks, self.rho = blocks, 1.0
         self.W = tuple(np.zeros_like(b.value(X)) for b in blocks)
-        self.nfev = self.ncev = 0
+        self.nfev = 0
         self._last_evaluation: tuple[list[Array], float, tuple[Array, ...]] | None = None
+
+    @property
+    def ncev(self) -> int:
+        """Calls of the user's constraints."""
+        return sum(len(b.calls) for b in self.blocks)
 
     def smooth(self, X: Any) -> tuple[float, tuple[Array, ...]]:
         """f and the leaves of its gradient; the newest is held."""
@@ -88,8 +100,10 @@ class Lagrangian:
         f, gradient = self.smooth(X)
         G = [np.array(g, dtype=float) for g in gradient]
         for block, W in zip(self.blocks, self.W):
-            self.ncev += 1
-            Y = block.value(X) + W / self.rho
+            c = block.value(X)
+            if not np.all(np.isfinite(c)):
+                return math.nan, self.tree.unflatten(tuple(math.nan * g for g in G))
+            Y = c + W / self.rho
             P = block.prox(Y, self.rho)
             f += block.phi(P) + 0.5 * self.rho * float((Y - P) @ (Y - P))
             for g, pulled in zip(G, self.tree.flatten(block.pull(X, self.rho * (Y - P)))):
@@ -101,6 +115,8 @@ class Lagrangian:
         new, feasible, complementary, split = [], 0.0, 0.0, 0.0
         for block, W in zip(self.blocks, self.W):
             c = block.value(X)
+            if not np.all(np.isfinite(c)):
+                return self.W, math.inf, math.inf, math.inf
             Y = c + W / self.rho
             P = block.prox(Y, self.rho)
             W = self.rho * (Y - P)
@@ -202,8 +218,12 @@ class _Run:
         L.rho = outer.penalty or self._first_penalty(X)
         norm = max(first.gradient_norm, 1e-300)
         target = max(gtol, rtol * norm)
+        X, finished = self._sequential(X, first, target)
+        if finished is not None:
+            return finished
         omega, best_split = 0.1 * norm, math.inf
         stages: list[OuterStage] = []
+        stuck = 0
         for _ in range(outer.outer_iterations):
             result = self._inner(X, max(omega, 0.5 * target))
             X = result.x
@@ -216,11 +236,40 @@ class _Run:
             L.W = W
             if split > 0.5 * best_split:
                 L.rho *= outer.growth
+                stuck = stuck + 1 if self._violation_is_stationary(X, feasible) else 0
+                if stuck >= STUCK_STAGES:
+                    return self._package(stage, result, Status.INFEASIBLE, stages)
             best_split = min(best_split, split)
             omega = max(0.5 * target, min(0.1 * omega, L.rho * feasible))
             if L.rho > outer.largest_penalty:
                 return self._package(stage, result, self._exhausted(stage, result), stages)
         return self._package(stage, result, Status.MAX_ITERATIONS, stages)
+
+    def _sequential(self, X: Any, first: Result, target: float) -> tuple[Any, Result | None]:
+        """The point that `sequential` reaches, and the result if it is the end."""
+        run = SequentialRun(
+            self.L.smooth,
+            self.L.blocks,
+            self.manifold,
+            lambda: self.L.nfev,
+            most_evaluations=math.inf if self.maxfun is None else self.maxfun,
+            most_iterations=self.maxiter,
+            most_seconds=math.inf if self.maxtime is None else self.maxtime,
+            callback=self.callback,
+        )
+        if not (isinstance(self.method, str) and self.method == "auto" and run.prepare(X)):
+            return X, None
+        s, m, status = run(X, target, self.outer.tolerance)
+        self.nit, self.seconds = run.nit, float(run.history["seconds"][-1])
+        X = run.user_point(s.at.x)
+        if status is None:
+            return X, None
+        W = run.rows.multipliers(s.nu)
+        stage = OuterStage(X, W, s.at.f, m.stationarity, m.violation, m.complementarity)
+        first.grad = run.user_point(m.gradient)
+        first.feasibility = float(run.history["defect"][-1])
+        first.restarts, first.history = run.restarts, run.history
+        return X, self._package(stage, first, status, [])
 
     def _inner(self, X: Array, gtol: float) -> Result:
         spent = self.L.nfev
@@ -259,6 +308,25 @@ class _Run:
                 sizes.append(slope if square > 0 else 10.0 * max(abs(f), 1.0))
         return float(np.clip(max(sizes), 1e-6, 1e6))
 
+    def _violation_is_stationary(self, X: Any, feasible: float) -> bool:
+        """Whether no direction along the manifold lessens the violation, to first order."""
+        blocks = [b for b in self.L.blocks if b.weights is None]
+        if feasible <= 1e2 * self.outer.tolerance or not blocks:
+            return False
+        tree = self.L.tree
+        geometry, point = bind(tree, leaves_of(tree, X, self.manifold), ALONE)
+        total = [np.zeros_like(x) for x in tree.flatten(X)]
+        size = 0.0
+        for block in blocks:
+            c = block.value(X)
+            away = c - block.prox(c, 1.0)
+            J = block.jacobian(X)
+            size += float(np.abs(away) @ np.sqrt(np.sum(J**2, axis=1)))
+            for part, pulled in zip(total, tree.flatten(block.pull(X, away))):
+                part += pulled
+        slope = tuple(total) if isinstance(point, tuple) else total[0]
+        return float(geometry.norm(point, geometry.project(point, slope))) <= LEVEL_SLOPE * size
+
     def _exhausted(self, stage: OuterStage, result: Result) -> Status:
         """ρ has no room left: infeasible if the violation itself is stationary."""
         far = stage.feasibility > 1e2 * self.outer.tolerance
@@ -270,7 +338,8 @@ class _Run:
         within = max(stage.feasibility, stage.complementarity) <= tolerance
         if stage.stationarity <= target and within:
             return Status.CONVERGED
-        if not math.isfinite(stage.f) or result.status is Status.NOT_FINITE:
+        finite = math.isfinite(stage.f) and math.isfinite(stage.feasibility)
+        if not finite or result.status is Status.NOT_FINITE:
             return Status.NOT_FINITE
         if self.maxfun is not None and self.L.nfev >= self.maxfun:
             return Status.MAX_EVALUATIONS
@@ -281,9 +350,14 @@ class _Run:
     def _package(
         self, stage: OuterStage, inner: Result, status: Status, stages: list[OuterStage]
     ) -> Result:
-        reached = (
+        wrong = None
+        if status is Status.CONVERGED:
+            wrong = contradicting(self.L.blocks, stage.W, stage.X, self.manifold)
+        status = status if wrong is None else Status.STEP_NOT_FOUND
+        reached = "" if wrong is None else f"the jac of {wrong} contradicts its values; "
+        reached += (
             f"stationarity {stage.stationarity:.2e}, feasibility {stage.feasibility:.2e}, "
-            f"complementarity {stage.complementarity:.2e} after {len(stages)} multipliers"
+            f"complementarity {stage.complementarity:.2e} after {self.nit} iterations"
         )
         composed = sum(
             float(np.sum(b.weights * np.abs(b.value(stage.X))))

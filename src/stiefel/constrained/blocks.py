@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,12 @@ class ConstraintBlock:
     name: str
     value: Callable[[Array], Array]  # c(X), a vector
     pull: Callable[[Array, Array], Array]  # (X, y) ↦ J(X)ᵀy, of the shape of X
+    jacobian: Callable[[Array], Array]  # J(X), with the entries of all leaves in one row
     lower: Array = -math.inf
     upper: Array = math.inf
     weights: Array | None = None
+    calls: list[None] = field(default_factory=list)  # one entry a call of the user's function
+    given: Callable[[Array], Array] | None = None  # the user's own J(X)
 
     def prox(self, y: Array, rho: float) -> Array:
         """The P that minimises φ(P) + ρ/2 ‖P − y‖²."""
@@ -115,31 +118,62 @@ def _linear(given: scipy.optimize.LinearConstraint, name: str, X: Array) -> Cons
     def pull(X: Array, y: Array) -> Array:
         return np.asarray(A.T @ y).reshape(X.shape)
 
-    return _checked(
-        ConstraintBlock(name, lambda X: np.asarray(A @ X.ravel()), pull, given.lb, given.ub), X
-    )
+    def value(X: Array) -> Array:
+        return np.asarray(A @ X.ravel())
+
+    def dense(X: Array) -> Array:
+        return np.asarray(A.toarray() if scipy.sparse.issparse(A) else A, dtype=float)
+
+    return _checked(ConstraintBlock(name, value, pull, dense, given.lb, given.ub), X)
 
 
 def _nonlinear(
     fun: Any, jac: Any, args: tuple[Any, ...], lower: Any, upper: Any, name: str, X: Array
 ) -> ConstraintBlock:
     tree = Tree(X)
+    calls: list[None] = []
+    lengths: list[int] = []
 
     def value(X: Any) -> Array:
-        return np.atleast_1d(np.asarray(fun(X, *args), dtype=float)).ravel()
+        calls.append(None)
+        c = np.atleast_1d(np.asarray(fun(X, *args), dtype=float)).ravel()
+        if lengths and len(c) != lengths[0]:
+            raise ValueError(
+                f"{name} returned {len(c)} values, and {lengths[0]} before; expected as many at "
+                "every point"
+            )
+        lengths[:] = [len(c)]
+        return c
+
+    def jacobians(X: Any) -> list[Array]:
+        leaves = tree.flatten(X)
+        if not callable(jac):
+            return list(_differences(value, tree, leaves))
+        J = tree.flatten(jac(X, *args), f"the jac of {name}")
+        return [_rows(D, x, name) for D, x in zip(J, leaves, strict=True)]
 
     def pull(X: Any, y: Array) -> Any:
         leaves = tree.flatten(X)
-        if callable(jac):
-            J = tree.flatten(jac(X, *args), f"the jac of {name}")
-        else:
-            J = _differences(value, tree, leaves)
-        pairs = zip(J, leaves, strict=True)
-        return tree.unflatten(
-            tuple((y @ np.reshape(D, (len(y), x.size))).reshape(x.shape) for D, x in pairs)
-        )
+        parts = zip(jacobians(X), leaves, strict=True)
+        return tree.unflatten(tuple((y @ D).reshape(x.shape) for D, x in parts))
 
-    return _checked(ConstraintBlock(name, value, pull, lower, upper), X)
+    def jacobian(X: Any) -> Array:
+        return np.hstack(jacobians(X))
+
+    own = jacobian if callable(jac) else None
+    block = ConstraintBlock(name, value, pull, jacobian, lower, upper, calls=calls, given=own)
+    return _checked(block, X)
+
+
+def _rows(D: Any, x: Array, name: str) -> Array:
+    """The Jacobian of one leaf as a matrix, or an error that says which shape it must have."""
+    D = np.asarray(D, dtype=float)
+    if D.size == 0 or D.size % x.size:
+        raise ValueError(
+            f"the jac of {name} returned the shape {D.shape}; expected (m, {x.size}) or "
+            f"(m, {', '.join(map(str, x.shape))}) for m constraints"
+        )
+    return D.reshape(-1, x.size)
 
 
 def _differences(
@@ -176,7 +210,10 @@ def _bounds(bounds: Any, X: Array) -> ConstraintBlock:
     def pull(X: Array, y: Array) -> Array:
         return y.reshape(X.shape)
 
-    return _checked(ConstraintBlock("bounds", lambda X: X.ravel(), pull, low, high), X)
+    def identity(X: Array) -> Array:
+        return np.eye(X.size)
+
+    return _checked(ConstraintBlock("bounds", lambda X: X.ravel(), pull, identity, low, high), X)
 
 
 def _fitted(bound: Any, X: Array, default: float) -> Array:
@@ -202,11 +239,22 @@ def _composed(term: Any, X: Array) -> ConstraintBlock:
     def pull(X: Array, y: Array) -> Array:
         return np.asarray(adjoint @ y.reshape(shape))
 
-    return ConstraintBlock("L1", lambda X: np.asarray(A @ X).ravel(), pull, weights=weights)
+    def unused(X: Array) -> Array:
+        raise NotImplementedError("h(AX) is left to the augmented Lagrangian")
+
+    def value(X: Array) -> Array:
+        return np.asarray(A @ X).ravel()
+
+    return ConstraintBlock("L1", value, pull, unused, weights=weights)
 
 
 def _checked(block: ConstraintBlock, X: Array) -> ConstraintBlock:
     c = block.value(X)
+    if block.jacobian(X).shape != (len(c), sum(x.size for x in Tree(X).flatten(X))):
+        raise ValueError(
+            f"the jac of {block.name} returned {len(block.jacobian(X))} rows, and its function "
+            f"{len(c)} values; expected as many"
+        )
     low, high = (np.asarray(b, dtype=float) for b in (block.lower, block.upper))
     try:
         np.broadcast_shapes(low.shape, high.shape, c.shape)

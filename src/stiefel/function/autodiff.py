@@ -70,24 +70,41 @@ def _torch(fun: Callable[[Any], Any], tree: Tree) -> Differentiated:
 
 def _jax(fun: Callable[[Any], Any]) -> Differentiated:
     import jax
-    import jax.numpy as jnp
 
     def checked(X: Any) -> Any:
         f = fun(X)
         _check_scalar(f)
         return f
 
-    both = jax.value_and_grad(checked)
-    if isinstance(fun, jax.stages.Wrapped):
-        # The user compiled the value; differentiating compiled code anew at every call would
-        # cost milliseconds.  A plain function is left plain: it may count or print.
-        both = jax.jit(both)
+    def both(X: Any) -> tuple[Any, Any]:
+        f, gradient = jax.value_and_grad(checked)(X)
+        return f, _conjugate(gradient)
+
+    compiled = _compiled_if(fun, both)
 
     def pair(X: Any) -> tuple[Any, Any, Any]:
-        f, gradient = both(X)
-        return f, jax.tree_util.tree_map(jnp.conj, gradient), None
+        return *compiled(X), None
 
     return checked, pair
+
+
+def _compiled_if(fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+    """``derivative`` compiled if the user compiled ``fun``.
+
+    Differentiating compiled code anew at every call would cost milliseconds.  A plain function is
+    left plain: it may count or print.
+    """
+    import jax
+
+    return jax.jit(derivative) if isinstance(fun, jax.stages.Wrapped) else derivative
+
+
+def _conjugate(gradient: Any) -> Any:
+    """JAX's gradient in this library's convention; nothing to do for real entries."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree_util.tree_map(lambda g: g.conj() if jnp.iscomplexobj(g) else g, gradient)
 
 
 def _torch_twice(fun: Callable[[Any], Any], tree: Tree) -> Callable[[Any, Any], Any]:
@@ -118,9 +135,8 @@ def _torch_twice(fun: Callable[[Any], Any], tree: Tree) -> Callable[[Any, Any], 
 
 def _jax_twice(fun: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     import jax
-    import jax.numpy as jnp
 
     def gradient(X: Any) -> Any:
-        return jax.tree_util.tree_map(jnp.conj, jax.grad(fun)(X))
+        return _conjugate(jax.grad(fun)(X))
 
-    return lambda X, V: jax.jvp(gradient, (X,), (V,))[1]
+    return _compiled_if(fun, lambda X, V: jax.jvp(gradient, (X,), (V,))[1])

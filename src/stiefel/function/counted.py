@@ -15,15 +15,24 @@ A Hessian product by autodiff runs ``fun`` too, and counts as a value and a grad
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from stiefel.backends.arrays import kernels_for
+from stiefel.backends.arrays import kernels_for, library
+from stiefel.backends.host import DIRECT, Passage
 from stiefel.types import Array
 
-from .adapters import adapt, adapt_hessian, as_float, as_pair, validated_gradient
+from .adapters import (
+    adapt,
+    adapt_hessian,
+    as_float,
+    as_pair,
+    is_compiled,
+    validated_gradient,
+)
 from .differences import Differences
 from .trees import Tree
 
@@ -50,15 +59,24 @@ class CountedObjective:
         x0: Any,
         max_evaluations: float = math.inf,
         hessp: Callable[[Any, Any], Any] | None = None,
+        passages: tuple[Passage, ...] = (),
     ) -> None:
         self.nfev = self.njev = self.nhev = 0
         self.seen: Callable[[Any], Any] | None = None  # the user's point of a solver's
         self.scale = 1.0  # a power of two; see `calibrate`
         self.initial_magnitude = 0.0  # |f(x0)|, scaled
         self.largest_gradient = 0.0  # of the entries at x0, scaled
+        self.first_seconds = 0.0  # that the evaluation at x0 took
         self._limit = max_evaluations
         self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
+        self._passages = passages or (DIRECT,) * len(self._leaves)
+        self._direct = all(passage is DIRECT for passage in self._passages)
+        self._outward_ways = tuple(passage.outward for passage in self._passages)
+        self._compiled_ways = self._outward_ways
+        if is_compiled(fun, jac):
+            self._compiled_ways = tuple(p.compiled or p.outward for p in self._passages)
+        self._names = tuple(f"the gradient at {path}" for path in tree.paths)
         self._last_evaluation: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
         self._name = getattr(fun, "__name__", "fun")
@@ -81,20 +99,32 @@ class CountedObjective:
         return self.structured(X if self.seen is None else self.seen(X))
 
     def structured(self, W: Any) -> Any:
-        """Arrays of the shapes of x0 in its structure."""
+        """Arrays of the shapes of x0 in its structure and library, to be kept by the user."""
+        W = W if self._direct else self._outward(W, self._outward_ways)
         return self._tree.unflatten(W) if isinstance(W, tuple) else W
 
     def shown_point(self, X: Any) -> Any:
         """X in the structure of x0, to be looked at: NumPy arrays cannot be written to."""
+        return self._shown(X, self._outward_ways)
+
+    def _shown(self, X: Any, outward: Any) -> Any:
         X = X if self.seen is None else self.seen(X)
+        X = X if self._direct else self._outward(X, outward)
         if isinstance(X, tuple):
             return self._tree.unflatten(tuple(map(read_only, X)))
         return read_only(X)
+
+    def _outward(self, X: Any, ways: Any) -> Any:
+        """Arrays of the solvers in the library of x0."""
+        if not isinstance(X, tuple):
+            return ways[0](X)
+        return tuple(way(x) for way, x in zip(ways, X))
 
     def solver_point(self, W: Any, X: Any, what: str) -> Any:
         """W, given in the structure of x0, in the form of X."""
         leaves = self._tree.flatten(W, what)
         checked = tuple(validated_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
+        checked = self._inward(checked)
         return checked if isinstance(X, tuple) else checked[0]
 
     def value(self, X: Any) -> float:
@@ -154,7 +184,7 @@ class CountedObjective:
         assert self._pair is not None
         shown = self._show(self._pair, X, NO_RECORD)
         if shown is NO_RECORD:
-            return math.inf, tuple(math.nan * leaf for leaf in self._leaves), None
+            return math.inf, self._nowhere(), None
         if type(shown) is tuple and len(shown) == 2:
             (f, gradient), aux = shown, None
         else:
@@ -165,13 +195,22 @@ class CountedObjective:
         assert self._jac is not None
         shown = self._show(self._jac, X, NO_RECORD)
         if shown is NO_RECORD:
-            return tuple(math.nan * leaf for leaf in self._leaves)
+            return self._nowhere()
         return self._gradient(shown)
+
+    def _nowhere(self) -> tuple[Any, ...]:
+        return self._inward(tuple(math.nan * leaf for leaf in self._leaves))
+
+    def _inward(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arrays that the user's functions returned, as the solvers compute with them."""
+        if self._direct:
+            return leaves
+        return tuple(p.inward(leaf) for p, leaf in zip(self._passages, leaves))
 
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
         try:
-            return function(self.shown_point(X))
+            return function(self._shown(X, self._compiled_ways))
         except Exception:
             leaves = X if isinstance(X, tuple) else (X,)
             if all(kernels_for(leaf).finite(leaf) for leaf in leaves):
@@ -204,7 +243,9 @@ class CountedObjective:
         Squares of tiny or huge gradients would vanish or overflow, and a first step of 0.1 times
         such a gradient would be none, or far too long.
         """
+        began = time.perf_counter()
         f, G, aux = self.value_and_gradient(X)
+        self.first_seconds = time.perf_counter() - began
         leaves = G if isinstance(G, tuple) else (G,)
         largest = self._largest(leaves)
         ordinary, most = ORDINARY[eps > SINGLE], EXPONENTS[eps > SINGLE]
@@ -249,8 +290,8 @@ class CountedObjective:
             G: tuple[Any, ...] = (gradient,)
         else:
             parts = self._tree.flatten(gradient, "the gradient")
-            names = (f"the gradient at {path}" for path in self._tree.paths)
-            G = tuple(map(validated_gradient, parts, self._leaves, names))
+            G = tuple(map(validated_gradient, parts, self._leaves, self._names))
+        G = self._inward(G)
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
@@ -268,6 +309,8 @@ def read_only(x: Array) -> Array:
 
 def _like(x: Array) -> Array:
     """An array of the same kind, shape and dtype that holds no memory, where there is such."""
+    if library(x) == "torch":
+        return x.detach().new_zeros(()).expand(x.shape)
     if not isinstance(x, np.ndarray):
         return x
     return np.broadcast_to(np.zeros((), x.dtype), x.shape)

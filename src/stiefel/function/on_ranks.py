@@ -72,7 +72,7 @@ class RankObjective(CountedObjective):
         return f if self._counts else 0.0
 
     def _zeros(self) -> tuple[Any, ...]:
-        return tuple(kernels_for(leaf).xp.zeros_like(leaf) for leaf in self._leaves)
+        return self._inward(tuple(kernels_for(x).xp.zeros_like(x) for x in self._leaves))
 
     def common(self, V: Any) -> Any:
         """V with rank 0's leaves in the places of those that every rank holds in full."""

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from stiefel.backends.arrays import describe, is_array, library
+from stiefel.backends.arrays import describe, is_array, library, to_numpy
 from stiefel.backends.base import Kernels
 from stiefel.types import Array
 
@@ -94,7 +94,7 @@ def _converted(k: Kernels, B: Any, X: Array) -> Any:
         return B
     if library(X) == "numpy":
         dtype = X.dtype if complex_B else X.real.dtype
-        return scipy.sparse.csc_matrix(B, dtype=dtype) if sparse else np.asarray(B, dtype=dtype)
+        return scipy.sparse.csc_matrix(B, dtype=dtype) if sparse else np.asarray(to_numpy(B), dtype)
     if library(B) == library(X):
         return k.xp.astype(B, X.dtype) if B.dtype != X.dtype else B
     return k.asarray(np.asarray(B), X)

@@ -21,6 +21,10 @@ from stiefel.types import Array, Metric
 from .cayley import Frame, Grams
 from .ray import Curvature, Ray, Secant, Squares, TangentRay
 
+LONG_STEP = (
+    1e30  # from here on products may overflow, in single precision too; `test_trust_hostile`
+)
+
 # -- cayley ------------------------------------------------------------------------------------
 
 
@@ -65,8 +69,11 @@ def squared_speed(k: Kernels, frame: Frame) -> Any:
 
 
 def displacement(k: Kernels, frame: Frame, t: float) -> Array:
-    with np.errstate(over="ignore"):  # a step of 1e308 ends in a point that is refused
+    if abs(t) < LONG_STEP:
         tK = frame.generator * t
+    else:
+        with np.errstate(over="ignore"):  # a step of 1e308 ends in a point that is refused
+            tK = frame.generator * t
     left = tK * -0.5
     left += _Small.of(left).one
     return _solved(left, tK)

@@ -68,6 +68,7 @@ class Secant(NamedTuple):
     s: Array  # a tangent
     y: Array  # a cotangent
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
+    square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned
 
 
 @kernel
@@ -114,6 +115,15 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
     A = gram_C[..., : B.shape[-1], :]
     AA, BB = k.adjoint(A) @ A, k.adjoint(B) @ B
     SS, TT = k.adjoint(C) @ gram_C - AA, yy - BB
+    return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
+
+
+@kernel
+def squares_at(k: Kernels, X: Array, s: Array, y: Array) -> Squares:
+    """The same for a tangent s at X and the change y of the gradient along it; 8nk²."""
+    A, B = k.gram(X, s), k.gram(X, y)
+    AA, BB = k.adjoint(A) @ A, k.adjoint(B) @ B
+    SS, TT = k.gram(s, s) - AA, k.gram(y, y) - BB
     return Squares(SS, TT, k.trace(SS), k.trace(TT), k.trace(AA), k.trace(BB))
 
 

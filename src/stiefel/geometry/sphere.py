@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stiefel.types import Array, Curve
+from stiefel.types import Array, Curve, Metric
 
-from . import checks
+from . import checks, real_vector
 from .metric import CANONICAL
 from .ray import Lowered, Secant, pair_by_transport
+from .real_vector import RealVectorRay, is_real_vector
 from .stiefel import Stiefel
 
 
@@ -68,7 +69,6 @@ class Sphere(Stiefel):
     inner = _on_columns(Stiefel.inner)
     inner_tangent = _on_columns(Stiefel.inner_tangent)
     raise_index = _on_columns(Stiefel.raise_index)
-    raise_onto = _on_columns(Stiefel.raise_onto)
     lower_index = _on_columns(Stiefel.lower_index)
     cotangent_of = _on_columns(Stiefel.cotangent_of)
     bounded_length = _on_columns(Stiefel.bounded_length)
@@ -85,21 +85,36 @@ class Sphere(Stiefel):
     dimension = _on_columns(Stiefel.dimension)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
+        if is_real_vector(self.kernels_at(X), X):
+            return real_vector.vector_gradient(X, E)
         if _has_columns(X):
             return super().gradient(X, E)
         lowered = super().gradient(X[..., None], E[..., None])
         return lowered._replace(G=lowered.G[..., 0])
 
+    def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
+        if is_real_vector(self.kernels_at(X), X):
+            return real_vector.project_onto(X, W)
+        if _has_columns(X):
+            return super().raise_onto(X, W, metric)
+        return super().raise_onto(X[..., None], W[..., None], metric)[..., 0]
+
     def ray(self, X: Array, W: Array) -> Any:
+        k = self.kernels_at(X)
+        if is_real_vector(k, X):
+            return RealVectorRay(k, X, W, False)
         if _has_columns(X):
             return super().ray(X, W)
         return _VectorRay(super().ray(X[..., None], W[..., None]))
 
     def ray_along(self, X: Array, T: Array, metric: Any = CANONICAL) -> Any:
+        k = self.kernels_at(X)
+        if is_real_vector(k, X):
+            return RealVectorRay(k, X, T, True)
         return self.ray(X, self.cotangent_of(X, T, metric))
 
     def dot(self, C: Array, D: Array) -> float:
-        if _has_columns(C):
+        if _has_columns(C) or self.kernels_at(C).pure_numpy:
             return super().dot(C, D)
         return super().dot(C[..., None], D[..., None])
 

@@ -19,13 +19,14 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Metric
 
-from . import cayley, checks, fused
+from . import cayley, checks, fused, real_vector
 from . import hessian as second_order
 from . import metric as metrics
 from .fused import FusedRay, FusedTangentRay
 from .geodesic import geodesic_point
 from .metric import CANONICAL
 from .ray import ColumnRay, Lowered, Ray, TangentRay
+from .real_vector import RealVectorRay, is_real_vector
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class Stiefel:
     def gradient(self, X: Array, E: Array) -> Lowered:
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
         k = self.kernels_at(X)
+        if X.shape[-1] == 1 and is_real_vector(k, X):
+            return real_vector.vector_gradient(X, E)
         lower = fused.lower_gradient if k.fuses and X.ndim == 2 else lower_gradient
         G, square, rotation, level = lower(k, X, E)
         if X.shape[-1] == 1:
@@ -129,6 +132,8 @@ class Stiefel:
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
         """φ(W), perhaps written over W, which nobody needs any more."""
         k = self.kernels_at(X).overwriting()
+        if X.shape[-1] == 1 and is_real_vector(k, X):
+            return real_vector.project_onto(X, W)
         return (fused if k.fuses and X.ndim == 2 else metrics).raise_index(k, X, W, metric)
 
     def lower_index(self, X: Array, T: Array) -> Array:
@@ -157,13 +162,15 @@ class Stiefel:
         """The curve t ↦ R(X, φ(tW)) of the Cayley retraction; `Ray.squared_norm` is ‖W‖²_g*."""
         k = self.kernels_at(X)
         if X.shape[-1] == 1:
-            return ColumnRay(k, X, W)
+            return RealVectorRay(k, X, W, False) if is_real_vector(k, X) else ColumnRay(k, X, W)
         return FusedRay(k, X, W) if k.fuses and X.ndim == 2 else Ray(k, X, W)
 
     def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
+        k = self.kernels_at(X)
+        if X.shape[-1] == 1 and is_real_vector(k, X):
+            return RealVectorRay(k, X, T, True)
         if X.shape[-1] > 1:
-            k = self.kernels_at(X)
             kind = FusedTangentRay if k.fuses and X.ndim == 2 else TangentRay
             ray = kind(k, X, T, 1.0 if metric.horizontal else 0.5)
             if not ray.lossy:

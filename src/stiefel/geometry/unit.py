@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from stiefel.types import Array, Metric
 from . import checks
 from .euclidean import FlatMetric
 from .ray import Lowered, Secant, pair_by_transport
+from .real_columns import RealCircle, columns_gradient
 
 # What a vector is: a column, or an entry.  Both are empty to JAX, which takes numbers for data.
 UnitKind = tuple[()] | None
@@ -47,6 +49,8 @@ class _UnitVectors(FlatMetric):
         return self.project(X, W)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
+        if self._real_columns(X):
+            return columns_gradient(X, E)
         G = self.project(X, E)
         return Lowered(G, self.dot(G, G))
 
@@ -64,7 +68,13 @@ class _UnitVectors(FlatMetric):
         return self.project(X, E - W * _squares(k, self.kind, X, gradient))
 
     def ray(self, X: Array, W: Array) -> Circle:  # type: ignore[override]
-        return Circle(self.kernels_at(X), self.kind, X, W)
+        k = self.kernels_at(X)
+        return ColumnCircle(k, X, W) if self._real_columns(X) else Circle(k, self.kind, X, W)
+
+    def _real_columns(self, X: Array) -> bool:
+        """Whether `real_columns` has versions for X."""
+        k = self.kernels_at(X)
+        return self.kind is COLUMN and k.pure_numpy and not k.is_complex(X)
 
     def ray_along(self, X: Array, T: Array, metric: Metric) -> Circle:  # type: ignore[override]
         return self.ray(X, T)
@@ -215,6 +225,12 @@ class ComplexCircle(_UnitVectors):
 class Circle:
     """The curves that leave X along W, on great circles."""
 
+    _X: Array
+    _squares: Array
+    squared_norm: float
+    length: float
+    bounded_length: float
+
     def __init__(self, kernels: Kernels, kind: UnitKind, X: Array, W: Array) -> None:
         W = _project(kernels, kind, X, W)  # a part along x is no way to go
         self._kernels, self._kind, self._X, self._W = kernels, kind, X, W
@@ -245,6 +261,18 @@ class Circle:
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         return pair_by_transport(self, t, old, new)
+
+
+class ColumnCircle(RealCircle, Circle):
+    """`Circle`, of real unit columns in NumPy."""
+
+    def __init__(self, kernels: Kernels, X: Array, U: Array) -> None:
+        RealCircle.__init__(self, X, U)
+        self._kernels, self._kind = kernels, COLUMN
+
+    @cached_property
+    def _W(self) -> Array:  # type: ignore[override]
+        return self._U - self._X * self._M
 
 
 def _squares(k: Kernels, kind: UnitKind, A: Array, B: Array) -> Array:

@@ -14,6 +14,7 @@ from .composite import Composite
 from .leap import is_ready, leap
 from .proximal_newton import ProximalNewton
 from .quasi_newton import QuasiNewton, State
+from .smooth_piece import STEADY
 
 
 @dataclass(frozen=True)
@@ -49,4 +50,8 @@ class ProximalLBFGS(QuasiNewton):
     def step(self, problem: Composite, s: State) -> State:
         if is_ready(s):
             return leap(problem, s, self, self._newton)
+        if s.steady >= STEADY:
+            moved = self.along_piece(problem, s)
+            if moved is not None:
+                return moved
         return super().step(problem, s)

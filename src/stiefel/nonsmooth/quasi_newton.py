@@ -29,10 +29,13 @@ from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint, Value
 from .learned_operator import NO_OPERATOR, LearnedOperator
+from .pattern import same
+from .smooth_piece import piece_direction
 from .subproblem import COARSEST, FINEST, LowRankModel, ProximalStep, proximal_step
 
 MOST_REJECTIONS = 40
 REJECTIONS_IN_NOISE = 5
+ENOUGH_CURVED = 0.5  # of the pairs of f alone: with fewer, h'' must help
 GOOD = 0.5  # of the predicted decrease: the model may be trusted more
 
 
@@ -49,6 +52,7 @@ class State(NamedTuple):
     k: int = 0  # pairs held
     rejections: int = 0  # since the last accepted step
     operator: LearnedOperator = NO_OPERATOR  # that f may have
+    steady: int = 0  # steps for which the zeros have held, if h bends
     restarted: bool = False
     watch: Watch = Watch()
     failure: Status | None = None
@@ -124,8 +128,37 @@ class QuasiNewton:
         if s.rejections == 0 and fell > GOOD * predicted:
             factor = max(1.0, 0.25 * factor)
         new = s._replace(x=X, at=gradient, point=at, factor=factor, gamma=t, rejections=0)
+        new = new._replace(steady=self._steps_with_same_zeros(problem, s, at))
         new = self.remembered(new, x - s.point.x, value.g - s.point.g)
         return new._replace(restarted=False, watch=Watch(blind=blind))
+
+    def _steps_with_same_zeros(self, problem: Composite, s: State, at: ProximalPoint) -> int:
+        h = problem.h
+        if not h.bends:
+            return 0
+        now = h.support(at.x)
+        return s.steady + 1 if same(h.support(s.point.x), now) and same(now, h.support(at.z)) else 0
+
+    def along_piece(self, problem: Composite, s: State) -> State | None:
+        """The state after a step of `smooth_piece`; None if there is no such direction."""
+        at = s.point
+        Y = s.Y - problem.space.normal(s.S, at.L)
+        curved = np.einsum("ij,ij->i", s.S, Y) > self.caution * _lengths(s.S) * _lengths(Y)
+        if curved.mean() > ENOUGH_CURVED:
+            return None
+        d, slope = piece_direction(problem, at, s.S, s.Y, self.caution)
+        if not slope < 0:
+            return None
+        t = 1.0 / s.factor
+        x = problem.retract(problem.h.stop_at_kinks(at.x, at.x + t * d))
+        value, predicted = problem.evaluate(x), -t * slope
+        noise = problem.noise.level(at.total)
+        blind, fell = not predicted > noise, at.total - value.total
+        if value.finite and fell >= self.sufficient_decrease * predicted - noise:
+            return self._accepted(problem, s, x, value, s.gamma, at.L, fell, predicted, blind)
+        rejected = s._replace(steady=s.steady if s.rejections < 2 else 0)
+        step = ProximalStep(x, x - at.x, at.L, 0.0, True)
+        return self._rejected(rejected, x, value, step, s.gamma, blind)
 
     def _rejected(
         self, s: State, x: Array, value: Value, step: ProximalStep, t: float, blind: bool
@@ -154,6 +187,10 @@ class QuasiNewton:
     def _model(self, problem: Composite, s: State) -> tuple[float, LowRankModel | None]:
         """σ and the memory, with the curvature of today's Lagrangian."""
         return model_of(s.S, s.Y - problem.space.normal(s.S, s.point.L), s.sigma, self.caution)
+
+
+def _lengths(V: Array) -> Array:
+    return np.sqrt(np.einsum("ij,ij->i", V, V))
 
 
 def first_point(

@@ -220,6 +220,11 @@ class Sum:
     def _each(self, x: Array) -> Any:
         return zip(self.terms, self.space.points.split(x))
 
+    @cached_property
+    def bends(self) -> bool:
+        """Whether h has a second derivative on its support: then prox' is no mask."""
+        return not isinstance(self.prox_derivative(np.ones(self.space.points.size), 1.0), Diagonal)
+
     def value(self, x: Array) -> float:
         return self.scale * math.fsum(h.value(X) for h, X in self._each(x))
 

@@ -266,8 +266,12 @@ def fingerprint(
     hessp: Any = None,
     fnoise: float | None = None,
     nonsmooth: Any = None,
+    given: tuple[Array, ...] = (),
 ) -> dict[str, str]:
-    """Names and hashes by which a run is recognised; everything that decides its next bit."""
+    """Names and hashes by which a run is recognised; everything that decides its next bit.
+
+    ``given`` is x0 as the user gave it; x0 itself may be of another library.
+    """
     leaves = x0 if isinstance(x0, tuple) else (x0,)
     digest = hashlib.sha256()
     for leaf in leaves:
@@ -276,7 +280,7 @@ def fingerprint(
     return {
         "method": type(solver).__name__,
         "method parameters": identity_text(solver),
-        "array library": library(leaves[0]),
+        "array library": library((given or leaves)[0]),
         "shape or dtype of x0": shapes,
         "x0": digest.hexdigest(),
         "manifold": identity_text(geometry),

@@ -14,8 +14,9 @@ from typing import Any
 from stiefel.backends.arrays import is_true
 from stiefel.function.counted import EvaluationLimit
 from stiefel.geometry.feasibility import feasible, is_feasible
-from stiefel.types import Array, Solver
+from stiefel.types import Array, Gradient, Solver
 
+from . import kinks
 from .checkpoint import Checkpoint, Saved
 from .ledger import COUNTERS, History, Ledger, Snapshot, SolverState
 from .result import Result, Status
@@ -36,10 +37,12 @@ class Run:
     callback: Callable[[Snapshot], Any] | None = None
     observer: Callable[[Snapshot], None] | None = None
     checkpoint: Checkpoint | None = None
+    smooth: bool = True  # f is said to be: kinks are worth a word
 
     def __post_init__(self) -> None:
         self.problem, self.ranks = self.ledger.problem, self.ledger.ranks
         self._completed: tuple[Any, dict[str, Any], int] | None = None
+        self._shorter = 0.0  # steps, by this factor, at kinks
 
     # -- the loop --------------------------------------------------------------------------
 
@@ -85,6 +88,7 @@ class Run:
         while (reason := self._reason(state)) is None:
             if self.checkpoint is not None and self.checkpoint.due():
                 self._save()
+            before = state.at
             try:
                 state = self.solver.step(self.problem, state)
             except EvaluationLimit:
@@ -92,6 +96,8 @@ class Run:
             self.ledger.nit += 1
             self.ledger.restarts += state.restarted
             self._record(state)
+            self._look_for_kinks(before, state)
+            del before  # a tall array
         if reason.status is Status.CONVERGED:
             return self._confirm(state, reason)
         return self.ledger.result(state, reason)
@@ -108,6 +114,8 @@ class Run:
         if state.failure is not None:
             hint = HINTS.get(state.failure, "")
             return Reason(state.failure, f"{state.failure.value}{hint}: {self.ledger.reached()}")
+        if self._shorter:
+            return Reason(Status.STEP_NOT_FOUND, kinks.KINKS_FOUND.format(self._shorter))
         idle = self.ledger.nit - self.ledger.last_progress
         if idle > PATIENCE + self.ledger.nit // 2:
             # Where f could be read, rounding is no excuse.
@@ -122,6 +130,14 @@ class Run:
         if answer is not None and answer is not False and is_true(answer):
             return Reason(Status.STOPPED_BY_CALLBACK, "the callback returned True")
         return None
+
+    def _look_for_kinks(self, before: Gradient, state: SolverState) -> None:
+        if self.ledger.nit % kinks.KINK_WINDOW or not self.smooth:
+            return
+        values, norms = map(self.ledger.history.rows, ("value", "gradient_norm"))
+        shorter = kinks.shortening(values, norms, self.ledger.noise(state))
+        if shorter >= kinks.SHORTENED and kinks.jumps(self.problem, before, state.at):
+            self._shorter = shorter
 
     def _confirm(self, state: SolverState, reason: Reason) -> Result:
         """Success only if the point to be returned is feasible and meets the tolerance itself."""

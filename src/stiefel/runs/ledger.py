@@ -145,6 +145,10 @@ class History:
         """The newest entries of a column."""
         return self._rows[key][max(self._size - count, 0) : self._size]
 
+    def rows(self, key: str) -> np.ndarray[Any, Any]:
+        """A column, not to be written to."""
+        return self._rows[key][: self._size]
+
     def first(self, key: str) -> Any:
         """The oldest entry of a column."""
         return self._rows[key][0]
@@ -260,6 +264,11 @@ class Ledger:
             self._recent_decrease,
             lambda: self._settled(state),
         )
+
+    def noise(self, state: SolverState) -> float:
+        """Of f, in the user's units."""
+        level = max(self.problem.noise.level(state.at.f), state.watch.noise)
+        return level / self.objective.scale
 
     def _recent_decrease(self) -> float:
         if self.nit < WINDOW:

@@ -30,7 +30,9 @@ from .wolfe import Found, Lost, Wolfe
 
 BETA_RULES = ("hager-zhang", "polak-ribiere", "hestenes-stiefel", "dai-yuan")
 LONGEST_FIRST_TRIAL = 10.0  # columns have length one, and far away a curve turns round
-CANCELLED = 1e-3  # ‖D‖ in units of ‖W‖: less is the rounding of −W + βd, and no cotangent at all
+# ‖D‖ in units of ‖W‖, and the length of its curve in units of ‖D‖: less is the rounding of
+# −W + βd, and no cotangent at all (test_scales.py, `cancels`).
+CANCELLED = 1e-3
 ETA = 0.4  # Hager and Zhang's bound on negative β
 
 
@@ -130,10 +132,13 @@ class ConjugateGradient:
         D = geometry.combine(-1.0, W, beta, d)
         slope = beta * products.dg - square
         k, restarted = s.k + 1, False
-        size = at.norm * geometry.norm(x, D) if math.isfinite(beta) else math.inf
-        if slope < -LEAST_COSINE * size and size > CANCELLED * square:
-            aim = Aim(D, slope, geometry.ray(x, D))
-        else:
+        size = geometry.norm(x, D) if math.isfinite(beta) else math.inf
+        aim = Aim(D, slope, geometry.ray(x, D))
+        descends = slope < -LEAST_COSINE * at.norm * size
+        cancelled = not (
+            at.norm * size > CANCELLED * square and aim.curve.length > CANCELLED * size
+        )
+        if cancelled or not descends:
             aim, k, restarted = problem.against(x, W, square), 0, True
         # A quadratic has its minimum along D where the last one would have had it.
         first = found.t * s.aim.slope / aim.slope if aim.slope else 0.0  # zero: ∇f vanishes exactly

@@ -35,13 +35,17 @@ from .learned_metric import (
 )
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .noise import Watch
-from .parameters import check_integer, check_open_interval, check_positive
+from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import SearchStep, SecantSearch
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
+CHEAP_PAIRS, DEAR_PAIRS = 4, 30  # by `cost`; tests/test_cost.py
+# What a step costs beside f, roughly: microseconds, and nanoseconds for each entry of a point.
+STEP_MICROSECONDS, ENTRY_NANOSECONDS = 120.0, 15.0
+DEAR = 10.0  # times that
 LONGEST_BY_ROWS = 1.0  # a step by a model of A, which knows little beyond; `span` in the budgets
 
 
@@ -73,6 +77,11 @@ class LBFGS:
         How the initial Hessian is learned; None for the canonical metric.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
+    cost : {"usual", "cheap", "dear", "measure"}
+        What an evaluation of f costs compared with a step of this method.  "cheap" keeps at most
+        four pairs and no model of rows: fewer seconds and more evaluations.  "dear" keeps at
+        least thirty pairs.  "measure" chooses by the seconds that the first evaluation took:
+        then two runs may differ, and with the other values they do not.
     sufficient_decrease : float
         The number c₁ of the line search.
     curvature : float
@@ -98,6 +107,7 @@ class LBFGS:
     memory: int = 10
     metric: LearnedMetric | None = None
     rows: RowModel | None = None
+    cost: str = "usual"
     sufficient_decrease: float = 1e-4
     curvature: float = 0.9
     initial_length: float = 0.1
@@ -111,6 +121,7 @@ class LBFGS:
                 f"LBFGS.metric is {self.metric!r}; expected None for the canonical metric, or "
                 "stiefel.solvers.LearnedMetric()"
             )
+        check_choice(self, "cost", ("usual", "cheap", "dear", "measure"))
         check_positive(self, "initial_length")
         check_positive(self, "longest")
         check_positive(self, "caution")
@@ -121,12 +132,25 @@ class LBFGS:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
-        pairs = NOTHING if large else no_pairs(geometry, at.G, self.memory)
+        pairs = NOTHING if large else no_pairs(geometry, at.G, self.most_pairs)
         rows = OFF
         if self.rows is not None:
-            fit = not large and problem.precond is None
+            fit = not large and problem.precond is None and self.cost != "cheap"
             rows = self.rows.init(geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
+
+    @property
+    def most_pairs(self) -> int:
+        """As many as ``memory`` says, unless ``cost`` says more or less."""
+        if self.cost == "cheap":
+            return min(self.memory, CHEAP_PAIRS)
+        return max(self.memory, DEAR_PAIRS) if self.cost == "dear" else self.memory
+
+    def measured(self, seconds: float, entries: int) -> LBFGS:
+        """This method with its ``cost`` by the seconds of one evaluation at so many entries."""
+        step = 1e-6 * STEP_MICROSECONDS + 1e-9 * ENTRY_NANOSECONDS * entries
+        cost = "cheap" if seconds < step else "dear" if seconds > DEAR * step else "usual"
+        return replace(self, cost=cost)
 
     def step(self, problem: Problem, s: State) -> State:
         search = self._short_search if s.rows.on else self._search
@@ -153,8 +177,7 @@ class LBFGS:
         ends, span = StepEnds(s.x, s.at, x, at), learned[0].metric.horizontal
         rows = s.rows if self.rows is None else self.rows.observe(problem, s.rows, ends, span)
         if rows.exact:
-            new = self._aimed(problem, x, at, NOTHING, learned, gamma, rows)
-            return new._replace(watch=taken.watch)
+            return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
         if s.rows.exact:
             pairs, learned = self._without(problem, s.rows, x, learned)
         elif self.metric is not None and problem.precond is None and not (rows.on or s.rows.on):
@@ -169,8 +192,7 @@ class LBFGS:
             gamma = _smoothed(known, sy / square) if square > 0 else gamma
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
-        new = self._aimed(problem, x, at, pairs, learned, gamma, rows)
-        return new._replace(pairs=new.pairs.after_aiming(), watch=taken.watch)
+        return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)
 
     def _aimed(
         self,
@@ -181,13 +203,18 @@ class LBFGS:
         learned: tuple[Learned, ...],
         gamma: float,
         rows: Rows = OFF,
+        watch: Watch = Watch(),  # noqa: B008 - a constant
+        after: bool = False,
     ) -> State:
-        """The state at x with its search direction; memory that does not descend is forgotten."""
+        """The state at x with its search direction; memory that does not descend is forgotten.
+
+        ``after`` a step pairs without blocks have done their work.
+        """
         geometry, forgot = problem.geometry, False
-        bare = at._replace(aux=None)
+        bare = at if at.aux is None else at._replace(aux=None)
         if at.norm == 0 or not at.finite:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
-            return State(x, bare, aim, pairs, learned, gamma, rows=rows)
+            return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
         metric = metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma, rows)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
@@ -199,10 +226,11 @@ class LBFGS:
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        aim = Aim(T, slope, curve, metric)
-        expected = -0.5 * slope if pairs.in_use or rows.on else math.inf
-        state = State(x, bare, aim, pairs, learned, gamma, pairs.in_use, forgot, rows=rows)
-        return state._replace(expected_decrease=expected)
+        aim, used = Aim(T, slope, curve, metric), pairs.in_use
+        expected = -0.5 * slope if used or rows.on else math.inf
+        pairs = pairs.after_aiming() if after else pairs
+        known = x, bare, aim, pairs, learned, gamma, used, forgot, watch, rows
+        return State(*known, expected_decrease=expected)
 
     def _direction(
         self,
@@ -234,8 +262,8 @@ class LBFGS:
         at = problem.gradient(s.x)
         pairs, learned = self._without(problem, s.rows, s.x, s.learned, s.pairs.forgotten())
         rows = GIVEN_UP if s.rows.on else s.rows
-        new = self._aimed(problem, s.x, at, pairs, learned, s.gamma, rows)
-        return new._replace(restarted=True, watch=s.watch)
+        new = self._aimed(problem, s.x, at, pairs, learned, s.gamma, rows, s.watch)
+        return new._replace(restarted=True)
 
     def _without(
         self,
@@ -250,7 +278,7 @@ class LBFGS:
             return pairs, learned
         D = kernels_for(x).asarray(rows.known.columns.D, x)
         metrics = (leaf._replace(metric=leaf.metric._replace(D=D)) for leaf in learned)
-        return no_pairs(problem.geometry, x, self.memory), tuple(metrics)
+        return no_pairs(problem.geometry, x, self.most_pairs), tuple(metrics)
 
 
 def _smoothed(old: float, new: float) -> float:

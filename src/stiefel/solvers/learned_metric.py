@@ -29,12 +29,13 @@ from stiefel.geometry import fused
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import CANONICAL, matrix_squares, mean_metric, spread
 from stiefel.geometry.metric import squared_change as change
-from stiefel.geometry.ray import Secant, squares
+from stiefel.geometry.ray import Secant, Squares, squares, squares_at
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .problem import Problem
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
+INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -90,7 +91,8 @@ class LearnedMetric:
         """``learned`` after one more step, with its secant pair at X."""
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
-            return tuple(leaf._replace(steps=steps + 1) for leaf in learned)
+            # The count is that of the first leaf.
+            return (learned[0]._replace(steps=steps + 1), *learned[1:])
         if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
             return (learned[0]._replace(steps=steps + 1),)  # there is nothing to weigh it against
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
@@ -104,7 +106,9 @@ class LearnedMetric:
         if old.P is None:
             return old._replace(steps=count)
         k = _kernels(factor, x)
-        seen = (fused.squares if k.fuses and x.ndim == 2 else squares)(k, pair.curvature)
+        seen = pair.curvature
+        if not isinstance(seen, Squares):
+            seen = (fused.squares if k.fuses and x.ndim == 2 else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
@@ -211,7 +215,7 @@ def still_invariant(
 
     Returns what is known now, and whether nothing changed.
     """
-    if not any(leaf.metric.horizontal for leaf in learned):
+    if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
     parts = zip(_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
     flags = tuple(
@@ -221,6 +225,19 @@ def still_invariant(
     if flags == tuple(leaf.metric.horizontal for leaf in learned):
         return learned, True
     return _horizontal(learned, flags), False
+
+
+def product_pair(
+    geometry: Manifold, x: Array, W: Array, HW: Array, learned: tuple[Learned, ...]
+) -> Secant:
+    """The pair of a product HW with the Hessian at x: no step is a better sample of it."""
+    s = geometry.raise_index(x, W)
+    leaves = zip(_leaves(geometry, x), parts_of(s), parts_of(HW), learned, strict=True)
+    seen = tuple(
+        None if leaf.P is None else squares_at(_kernels(factor, part), part, t, y)
+        for (factor, part), t, y, leaf in leaves
+    )
+    return Secant(s, HW, seen if isinstance(s, tuple) else seen[0])
 
 
 def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
@@ -258,6 +275,9 @@ def learned_squared_change(
     """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
     geometry, y = problem.geometry, pair.y
     if problem.precond is None:
+        if not isinstance(y, tuple):
+            metric = learned[0].metric
+            return metric.scale * _leaf_change(geometry, x, pair, metric)
         return math.fsum(
             leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
             for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
@@ -267,11 +287,15 @@ def learned_squared_change(
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:
     """⟨y, y⟩ of the change y of the gradient along a step."""
+    if not isinstance(pair.y, tuple):
+        return _leaf_length(geometry, pair)
     leaves = zip(_leaves(geometry, pair.y), pairs_of(pair), strict=True)
     return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
 
 
 def _leaf_length(factor: Manifold, pair: Secant) -> float:
+    if pair.square is not None:
+        return float(pair.square)
     if pair.curvature is None:
         return factor.dot(pair.y, pair.y)
     if isinstance(pair.curvature, Split):
@@ -281,6 +305,8 @@ def _leaf_length(factor: Manifold, pair: Secant) -> float:
 
 
 def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
+    if pair.square is not None:
+        return float(pair.square)
     if pair.curvature is None:
         return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
     k, omega = _kernels(factor, x), 0.0 if metric.horizontal else metric.omega
@@ -395,4 +421,5 @@ def _columns(x: Array) -> int:
 
 def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
-    return _can_learn(factor, x) and _turning(factor, x, rotation) <= INVARIANCE * scale
+    least = max(INVARIANCE, INVARIANT_ULPS * factor.eps(x))
+    return _can_learn(factor, x) and _turning(factor, x, rotation) <= least * scale

@@ -79,7 +79,9 @@ def remember(
     if not most:
         blocks = _row(s), _row(y)
         return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
-    row = next(i for i in range(most) if i not in needed)
+    row = 0
+    while row in needed:
+        row += 1
     S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
     rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
     if len(rows) == most:

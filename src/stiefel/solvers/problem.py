@@ -36,7 +36,7 @@ class Problem:
     @staticmethod
     def known(f: float, lowered: Lowered, aux: Any = None) -> Gradient:
         """What is known at a point, from f and its gradient there."""
-        G, square, rotation, level = Lowered(*lowered)
+        G, square, rotation, level = lowered if type(lowered) is Lowered else Lowered(*lowered)
         norm = math.sqrt(square) if square >= 0 else math.nan
         return Gradient(f, G, norm, aux, rotation, math.isfinite(f) and math.isfinite(norm), level)
 

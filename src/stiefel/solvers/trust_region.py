@@ -10,6 +10,10 @@ ends when its residual falls below min(κ, (‖∇f‖/‖∇f₀‖)^θ) ‖∇
 are enough.  Beneath the noise of f the ratio says nothing: there a step must make the gradient
 smaller.
 
+A product HD is an exact sample of curvature: the metric of `learned_metric` is learned from all of
+them, and the one that the products of earlier steps have shown is the preconditioner.  Where f
+depends on spans only, rotations are dropped.
+
 Steps that f refuses testify (`noise`): f − m falls with the cube of the step, with its square if
 the Hessian is wrong, with the step itself if the gradient is, and not at all if f is noisy.
 """
@@ -19,10 +23,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stiefel.types import Array, Gradient, Point, Status
+from stiefel.geometry.metric import CANONICAL
+from stiefel.types import Array, Gradient, Metric, Point, Status
 
+from .learned_metric import Learned, LearnedMetric, metric_of, product_pair, still_invariant
 from .noise import LONGEST_TESTIMONY, MARGIN, Kind, Watch, Witness, judge, measured
 from .parameters import check_open_interval, check_positive
 from .problem import Problem
@@ -35,6 +41,7 @@ MOST_DOUBTS = 12
 # A residual reduced further than this in one step is not worth its products, and beneath the
 # rounding of the gradient conjugate gradients find negative curvature that is not there.
 LEAST_FACTOR = 1e-4
+LEARNING = LearnedMetric()
 
 
 class State(NamedTuple):
@@ -50,6 +57,7 @@ class State(NamedTuple):
     watch: Watch = Watch()
     failure: Status | None = None
     doubts: tuple[Witness, ...] = ()  # visible steps that f refused since it allowed one
+    learned: tuple[Learned, ...] = ()  # the metric, from products with the Hessian
 
     @property
     def expected_decrease(self) -> float:
@@ -94,12 +102,14 @@ class TrustRegion:
 
     def init(self, problem: Problem, x: Point) -> State:
         at, gradient = _evaluate(problem, x)
-        return State(x, at, gradient, self.initial_radius, at.norm)
+        learned = LEARNING.init(problem.geometry, x, at)
+        return State(x, at, gradient, self.initial_radius, at.norm, learned=learned)
 
     def step(self, problem: Problem, s: State) -> State:
         if not s.at.norm > 0:
             return s._replace(failure=Status.ROUNDING_LIMIT)
-        step = self._model_step(problem, s)
+        step, learned = self._model_step(problem, s)
+        s = s._replace(learned=learned)
         x = problem.geometry.ray(s.x, step.W)(1.0)
         at, gradient = _evaluate(problem, x)
         doubt = _doubt(step, s.at, at)
@@ -123,8 +133,9 @@ class TrustRegion:
             return self._reject(problem, s, radius, blind, doubt)
         doubts = s.doubts if blind else ()
         length = math.sqrt(step.squared_length)
-        new = State(x, at, gradient, radius, s.reference, length, s.k + 1)
-        return new._replace(doubts=doubts, watch=Watch(noise, blind))
+        new = State(x, at, gradient, radius, s.reference, length, s.k + 1, learned=learned)
+        learned, _ = still_invariant(problem.geometry, x, at, learned)
+        return new._replace(doubts=doubts, watch=Watch(noise, blind), learned=learned)
 
     def _measured(self, problem: Problem, s: State, doubt: Witness | None) -> float:
         if doubt is None or doubt.gap <= problem.noise.level(s.at.f):
@@ -161,27 +172,72 @@ class TrustRegion:
         unreadable = SHORTEST_STEP * self.initial_radius * s.at.norm <= noise
         return unreadable or s.at.norm <= math.sqrt(problem.noise.eps) * size
 
-    def _model_step(self, problem: Problem, s: State) -> ModelStep:
+    def _model_step(self, problem: Problem, s: State) -> tuple[ModelStep, tuple[Learned, ...]]:
         relative = s.at.norm / s.reference if s.reference else 1.0
         # Of differences of gradients half of the digits are right.
         accuracy = 10.0 * (problem.noise.eps if problem.hessp else math.sqrt(problem.noise.eps))
         least = max(LEAST_FACTOR, accuracy)
         factor = min(self.residual_factor, max(relative**self.residual_exponent, least))
         rounding = problem.noise.eps * math.sqrt(problem.geometry.dot(s.gradient, s.gradient))
-        precondition = None
-        if problem.precond is not None:
-            aux = problem.objective.aux(s.x)
-            precondition = lambda R: problem.preconditioned(s.x, R, aux)  # noqa: E731
-        return truncated_cg(
+        model = _Model(problem, s)
+        step = truncated_cg(
             problem.geometry,
             s.x,
-            s.at.G,
-            hessian_of(problem, s.x, s.gradient),
+            model.along(s.at.G),
+            model.product,
             s.radius,
             max(factor * s.at.norm, rounding),
-            precondition,
+            model.precondition,
             accuracy,
         )
+        return step, model.learned
+
+
+class _Model:
+    """The Hessian at a point, what its products tell, and what precedes it.
+
+    Where f depends on spans, cotangents are kept to the part that matters.  The preconditioner is
+    the user's, or the metric as it was learned before.
+    """
+
+    def __init__(self, problem: Problem, s: State) -> None:
+        self.geometry, self.x, self.learned = problem.geometry, s.x, s.learned
+        self._hessian = hessian_of(problem, s.x, s.gradient)
+        self._metric = metric_of(self.geometry, s.learned)
+        bare = tuple(leaf._replace(metric=_bare(leaf.metric)) for leaf in s.learned)
+        spans = any(leaf.metric.horizontal for leaf in bare)
+        self._bare = metric_of(self.geometry, bare) if spans else None
+        self.precondition: Callable[[Array], Array] | None = None
+        self._given = problem.precond is not None
+        if self._given:
+            aux = problem.objective.aux(s.x)
+            self.precondition = lambda R: self.along(problem.preconditioned(s.x, R, aux))
+        elif any(_is_learned(leaf.metric) for leaf in s.learned):
+            self.precondition = lambda R: self._lowered(R, self._metric)
+
+    def product(self, W: Array) -> Array:
+        HW = self.along(self._hessian(W))
+        if not self._given:
+            pair = product_pair(self.geometry, self.x, W, HW, self.learned)
+            self.learned = LEARNING.observe(self.geometry, self.x, pair, self.learned)
+        return HW
+
+    def along(self, W: Array) -> Array:
+        """W without rotations that f does not see."""
+        return W if self._bare is None else self._lowered(W, self._bare)
+
+    def _lowered(self, W: Array, metric: Any) -> Array:
+        return self.geometry.lower_index(self.x, self.geometry.raise_index(self.x, W, metric))
+
+
+def _bare(metric: Metric) -> Metric:
+    """The canonical metric, without rotations where ``metric`` has none."""
+    return CANONICAL._replace(horizontal=metric.horizontal)
+
+
+def _is_learned(metric: Metric) -> bool:
+    scaled = metric.scales is not None or metric.scale != CANONICAL.scale
+    return metric.D is not None or metric.omega != CANONICAL.omega or scaled
 
 
 def _evaluate(problem: Problem, x: Point) -> tuple[Gradient, Array]:

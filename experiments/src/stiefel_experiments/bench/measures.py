@@ -13,10 +13,10 @@ from .problems import PROBLEMS
 from .runs import run_of
 from .solvers import ALL, Solver
 
-LEAST_SHARE = 0.7
 HIGHER = 1e-6  # a value higher by more than this, relatively, is another stationary point
 
 Cost = Callable[[Record], float]
+Profile = dict[str, tuple[list[float], int]]
 
 
 def evaluations(record: Record) -> float:
@@ -97,42 +97,28 @@ def higher(record: Record, found: Sequence[Record]) -> bool:
     return bool(record["value"] > min(same) + HIGHER * max(abs(min(same)), 1e-12))
 
 
-def profile(
-    found: Sequence[Record], cost: Cost, solvers: Sequence[str]
-) -> dict[str, tuple[list[float], int]]:
-    """Dolan and Moré's performance profiles, from first starts.
+def profile(found: Sequence[Record], cost: Cost, solvers: Sequence[str]) -> Profile:
+    """Dolan and Moré's performance profiles; an instance is a problem and a start.
 
     For each solver the sorted ratios of its cost to the best solver's, over the instances it
-    solved, and the number of instances in all: ρ(τ) is the share of ratios ≤ τ.  Solvers that ran
-    less than `LEAST_SHARE` of what the busiest did are left out, and then problems that one of the
-    others did not run, unless it cannot be applied there: that counts as not solved.
+    solved, and the number of instances in all: ρ(τ) is the share of ratios ≤ τ.  Instances that one
+    of the solvers did not run are left out, unless it cannot be applied: that is not solved.
     """
-    costs: dict[str, dict[str, float]] = {}
+    costs: dict[tuple[str, int], dict[str, float]] = {}
     for record in found:
         run = run_of(record)
-        if run.solver in solvers and run.start == 0:
+        if run.solver in solvers:
             value = cost(record) if converged(record) else math.inf
-            costs.setdefault(run.problem, {})[run.solver] = value
-    ran = {solver: sum(solver in row for row in costs.values()) for solver in solvers}
-    kept = [s for s in solvers if ran[s] >= LEAST_SHARE * max(ran.values())]
+            costs.setdefault((run.problem, run.start), {})[run.solver] = value
     full = [
-        {solver: row.get(solver, math.inf) for solver in kept}
-        for problem, row in costs.items()
-        if all(solver in row or ALL[solver].refuses(PROBLEMS[problem]) for solver in kept)
+        {solver: row.get(solver, math.inf) for solver in solvers}
+        for (problem, _), row in costs.items()
+        if all(s in row or ALL[s].refuses(PROBLEMS[problem]) for s in solvers)
     ]
-    ratios: dict[str, list[float]] = {solver: [] for solver in kept}
-    for row in full:
-        least = max(min(row.values()), 1e-12)
-        for solver, value in row.items():
-            if math.isfinite(value):
-                ratios[solver].append(value / least)
-    return {solver: (sorted(mine), len(full)) for solver, mine in ratios.items()}
-
-
-def staircase(ratios: Sequence[float], total: int, end: float) -> tuple[list[float], list[float]]:
-    """The corners of ρ(τ) from τ = 1 to `end`."""
-    x, y = [1.0], [0.0]
-    for count, ratio in enumerate(ratios, 1):
-        x += [ratio, ratio]
-        y += [y[-1], count / total]
-    return [*x, end], [*y, y[-1]]
+    out: Profile = {}
+    for solver in solvers:
+        ratios = (
+            row[solver] / max(min(row.values()), 1e-12) for row in full if row[solver] < math.inf
+        )
+        out[solver] = sorted(ratios), len(full)
+    return out

@@ -1,4 +1,4 @@
-"""The report of a benchmark: a summary, a table for each problem, the profiles."""
+"""The report of a benchmark: losses first, a summary, a table for each problem, the profiles."""
 
 from __future__ import annotations
 
@@ -22,37 +22,28 @@ from .measures import (
     profile,
     seconds,
     shared_starts,
-    staircase,
 )
 from .problems import PROBLEMS
 from .runs import FORMAT, Extent, Run, execute, lost, plan, run_of
 from .solvers import ALL
 
-SUMMARY = ("problem", "auto: evaluations", "auto: CPU s", "fewest evaluations", "auto / fewest",
-           "other libraries' fewest", "other libraries' fastest", "fastest / auto")  # fmt: skip
+SUMMARY = ("problem", "starts", "auto: evaluations", "auto: CPU s", "fewest evaluations",
+           "auto / fewest", "other libraries' fewest", "other libraries' fastest",
+           "fastest / auto")  # fmt: skip
 DETAIL = ("solver", "converged", "evaluations", "values", "gradients", "Hessian products",
           "CPU s", "CPU s in f", "‖XᵀX − I‖")  # fmt: skip
 COSTS = ("values", "gradients", "hessian_products", "cpu_seconds", "function_seconds")
-WORDS = {
-    "STOPPED": "stopped by itself",
-    "TIME_LIMIT": "not within the limit",
-    "FAILED": "failed",
-}
+WORDS = {"STOPPED": "stopped by itself", "TIME_LIMIT": "time limit", "FAILED": "failed"}
+BEHIND = 1.1  # times the best: less is called equal
 NEAR = 10.0
 NOTES = (
+    "Medians are over the starts that converged.  "
     "¹ solves eigenproblems only: shown for scale, in no comparison.  "
     "² told the largest curvature at the solution.  "
     "³ ended at a stationary point with a higher value than another solver's, on some start.  "
-    "Numbers in brackets were spent without success."
+    "Numbers in brackets were spent without success on the first start."
 )
-COLOURS = {
-    "stiefel": ("#0072b2", "#56b4e9", "#003f6b", "#7a9cc6", "#3d6a99", "#9ecae1", "#08519c",
-                "#4292c6", "#6baed6"),
-    "pymanopt": ("#d55e00", "#e69f00", "#a63603", "#fdae6b"),
-    "geoopt": ("#009e73", "#66c2a4"),
-    "cdopt": ("#cc79a7", "#8e4585"),
-    "scipy": ("#555555",),
-}  # fmt: skip
+COLOURS = {"pymanopt": "#d55e00", "geoopt": "#009e73", "cdopt": "#cc79a7", "scipy": "#555555"}
 MEASURES: dict[str, tuple[Cost, str]] = {
     "evaluations": (evaluations, "evaluations (points and Hessian products)"),
     "cpu": (seconds, "CPU seconds"),
@@ -92,19 +83,15 @@ def summary_rows(table: Cells) -> list[tuple[str, ...]]:
         fewest = best(problem, table, evaluations, lambda s: s.general)
         theirs = best(problem, table, evaluations, lambda s: s.rival)
         fastest = best(problem, table, seconds, lambda s: s.rival)
-        last = (f"{_cost(fastest, seconds)} {_name(fastest)}", _ratio(fastest, auto, seconds))
+        last = (_cost(fastest, seconds), _ratio(fastest, auto, seconds))
         if fastest is None and (spent := _seconds_without_success(problem, table)):
             bound = "–" if not (auto and auto.good) else f"> {spent / auto.median(seconds):.3g}"
             last = (f"none within {spent:g} s", bound)
-        rows.append((
-            problem,
-            _cost(auto, evaluations),
-            _cost(auto, seconds),
-            f"{_cost(fewest, evaluations)} {_name(fewest)}",
-            _ratio(auto, fewest, evaluations),
-            f"{_cost(theirs, evaluations)} {_name(theirs)}",
-            *last,
-        ))  # fmt: skip
+        starts = str(len(auto.records)) if auto else "–"
+        own = [_cost(auto, cost).split(" ")[0] for cost in (evaluations, seconds)]
+        rows.append((problem, starts, *own, _cost(fewest, evaluations),
+                     _ratio(auto, fewest, evaluations), _cost(theirs, evaluations),
+                     *last))  # fmt: skip
     return rows
 
 
@@ -116,42 +103,51 @@ def _seconds_without_success(problem: str, table: Cells) -> float:
 
 
 def verdicts(table: Cells, shared: Cells) -> list[str]:
-    """The claims that the records can decide: convergence from all starts, ratios from shared."""
+    """What the records decide, losses first: ratios from shared starts, convergence from all."""
     autos = {p: table[p, "auto"] for p in problems_of(table) if (p, "auto") in table}
-    failed = [p for p, cell in autos.items() if len(cell.good) < len(cell.records)]
-    least = {p: best(p, shared, evaluations, lambda s: s.general) for p in autos}
-    ratios = {
-        p: shared[p, "auto"].median(evaluations) / cell.median(evaluations)
-        for p, cell in least.items()
-        if cell is not None
-    }
-    if not ratios:
+    if not autos:
         return ["`auto` was not run"]
-    behind = [f"{problem} ({ratio:.2f}×)" for problem, ratio in ratios.items() if ratio > 1.5]
+    failed = [p for p, cell in autos.items() if len(cell.good) < len(cell.records)]
+    lines = [_behind(shared, *MEASURES[measure]) for measure in ("cpu", "evaluations")]
     return [
+        *lines,
         f"`auto` converged on every start of {len(autos) - len(failed)} problems of "
         f"{len(autos)}" + (f"; not on {', '.join(failed)}" if failed else ""),
-        f"`auto` is within 1.5× of the fewest evaluations of any general-purpose method on "
-        f"{len(ratios) - len(behind)} problems of {len(ratios)}"
-        + (f"; behind on {', '.join(behind)}" if behind else ""),
         _near_misses(table),
     ]
 
 
-def _near_misses(table: Cells) -> str:
-    """How many of the others' failures are a matter of the last digits."""
-    failures = [
-        (record, PROBLEMS[problem].rtol)
-        for (problem, solver), cell in table.items()
-        if ALL[solver].rival
-        for record in cell.records
-        if record["status"] != "CONVERGED"
-    ]
-    near = sum((r["relative_gradient"] or 1.0) <= NEAR * rtol for r, rtol in failures)
-    late = sum(r["status"] == "TIME_LIMIT" for r, _ in failures)
+def _behind(shared: Cells, cost: Cost, words: str) -> str:
+    """On how many problems `auto` needs more than the best of all the methods, ours included."""
+    worse, compared = [], 0
+    for problem in problems_of(shared):
+        auto, first = (
+            shared.get((problem, "auto")),
+            best(problem, shared, cost, lambda s: s.general),
+        )
+        if auto is not None and auto.good and first is not None:
+            compared += 1
+            if (ratio := auto.median(cost) / max(first.median(cost), 1e-9)) > BEHIND:
+                worse.append(f"{problem} ({ratio:.2f}× {ALL[first.solver].label})")
     return (
-        f"of {len(failures)} runs of other libraries that did not reach the tolerance, {near} came "
-        f"within {NEAR:g}× of it, where differences of f are rounding; {late} met their limit"
+        f"{words}: `auto` is more than {BEHIND:g}× behind the best general-purpose method on "
+        f"{len(worse)} problems of {compared}" + (f": {', '.join(worse)}" if worse else "")
+    )
+
+
+def _near_misses(table: Cells) -> str:
+    """How many of the others' misses are a matter of the last digits, and how many of time."""
+    missed = [
+        (record, PROBLEMS[problem].rtol)
+        for (problem, solver), cell in table.items() if ALL[solver].rival
+        for record in cell.records if record["status"] != "CONVERGED"
+    ]  # fmt: skip
+    late = sum(record["status"] == "TIME_LIMIT" for record, _ in missed)
+    near = sum((r["relative_gradient"] or 1.0) <= NEAR * rtol for r, rtol in missed)
+    return (
+        f"of {len(missed)} runs of other libraries that did not reach the tolerance, {late} met "
+        f"their time limit, which is no failure of the method; {near} came within {NEAR:g}× of the "
+        "tolerance, where differences of f are rounding"
     )
 
 
@@ -159,10 +155,9 @@ def _detail(problem: str, table: Cells, found: Sequence[Record]) -> str:
     mine = [cell for (name, _), cell in table.items() if name == problem]
     mine.sort(key=lambda cell: (not cell.good, cell.median(evaluations)))
     rows, spec = tuple(_row(cell, found) for cell in mine), PROBLEMS[problem]
-    starts = max(len(cell.records) for cell in mine)
     return (
-        f"## {problem}\n\n{spec.title}; to {spec.rtol:g} of the first gradient norm; "
-        f"{starts} start{'s' * (starts > 1)}.\n\n{Table(DETAIL, rows).markdown()}"
+        f"## {problem}\n\n{spec.title}; to {spec.rtol:g} of the first gradient norm.\n\n"
+        f"{Table(DETAIL, rows).markdown()}"
     )
 
 
@@ -170,24 +165,25 @@ def _row(cell: Cell, found: Sequence[Record]) -> tuple[str, ...]:
     solver, good = ALL[cell.solver], cell.good
     notes = ["¹"] * (not solver.general) + ["²"] * solver.oracle
     notes += ["³"] * any(higher(record, found) for record in good)
-    label = solver.label + "".join(notes)
+    label, share = solver.label + "".join(notes), f"{len(good)}/{len(cell.records)}"
+    missed = [record for record in cell.records if record not in good]
+    late = [run_of(r).limit for r in missed if r["status"] == "TIME_LIMIT"]
+    share += f", {len(late)} × time limit of {max(late):g} CPU s" if late else ""
     if not good:
-        return (label, *_unsolved(cell.records[0]))
+        return (label, *_unsolved(cell.records[0], share))
     columns = [median(float(record[name]) for record in good) for name in COSTS]
     defect = max(float(record["feasibility"]) for record in good)
-    share, costs = f"{len(good)}/{len(cell.records)}", (cell.median(evaluations), *columns)
-    return (label, share, *map(_number, costs), f"{defect:.0e}")
+    return (label, share, *map(_number, (cell.median(evaluations), *columns)), f"{defect:.0e}")
 
 
-def _unsolved(record: Record) -> list[str]:
+def _unsolved(record: Record, share: str) -> list[str]:
     """What was spent, and how far it led."""
-    words = str(WORDS.get(record["status"], record["status"]))
-    if record["status"] == "TIME_LIMIT":
-        words += f" of {run_of(record).limit:g} CPU s"
+    if record["status"] != "TIME_LIMIT":
+        share += f", {WORDS.get(record['status'], record['status'])}"
     if record["relative_gradient"] is not None:
-        words += f", reached {record['relative_gradient']:.1e}"
+        share += f", reached {record['relative_gradient']:.1e}"
     spent = [evaluations(record), *(record[name] for name in COSTS)]
-    return [words, *(f"({_number(x)})" if x is not None else "" for x in spent), ""]
+    return [share, *(f"({_number(x)})" if x is not None else "" for x in spent), ""]
 
 
 def _environments(found: Sequence[Record]) -> list[str]:
@@ -200,12 +196,10 @@ def _environments(found: Sequence[Record]) -> list[str]:
     return list(lines)
 
 
-def _name(cell: Cell | None) -> str:
-    return "" if cell is None else f"({ALL[cell.solver].label})"
-
-
 def _cost(cell: Cell | None, cost: Cost) -> str:
-    return "–" if cell is None or not cell.good else _number(cell.median(cost))
+    if cell is None or not cell.good:
+        return "–"
+    return f"{_number(cell.median(cost))} ({ALL[cell.solver].label})"
 
 
 def _ratio(a: Cell | None, b: Cell | None, cost: Cost) -> str:
@@ -220,25 +214,34 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
+def drawn(found: Sequence[Record]) -> list[str]:
+    """`auto`, `lbfgs` and, of each other library, the solver that solved most: six curves."""
+    solved: dict[str, tuple[int, str]] = {}
+    for cell in cells(found).values():
+        solved[cell.solver] = (solved.get(cell.solver, (0, ""))[0] + len(cell.good), cell.solver)
+    best_of = {
+        library: max((solved[s.name] for s in ALL.values() if s.library == library and s.rival
+                      and s.name in solved), default=(0, ""))[1]
+        for library in COLOURS
+    }  # fmt: skip
+    return [name for name in ("auto", "lbfgs", *best_of.values()) if name in solved]
+
+
 def draw(found: Sequence[Record], measure: str) -> Any:
     """Performance profiles: the axes of a new matplotlib figure."""
     cost, words = MEASURES[measure]
-    present = {run_of(record).solver for record in found}
-    solvers = [s.name for s in ALL.values() if s.general and s.name in present]
-    axes, used = new_axes(9.0, 5.2), dict.fromkeys(COLOURS, 0)
-    for name, (ratios, total) in profile(found, cost, solvers).items():
-        solver = ALL[name]
-        palette, shade = COLOURS[solver.library], used[solver.library]
-        used[solver.library] += 1
-        axes.plot(
-            *staircase([r for r in ratios if r < END], total, END),
-            color=palette[shade % len(palette)], linewidth=2.6 if name == "auto" else 1.3,
-            linestyle="-" if solver.ours else "--", label=f"{solver.label} ({len(ratios)}/{total})",
-        )  # fmt: skip
+    axes = new_axes(9.0, 5.2)
+    for name, (ratios, total) in profile(found, cost, drawn(found)).items():
+        near = [r for r in ratios if r < END]
+        heights = [i / max(total, 1) for i in range(len(near) + 1)]
+        label = f"{ALL[name].label} ({len(ratios)}/{total})"
+        width, dashes = 2.6 if name == "auto" else 1.3, "-" if ALL[name].ours else "--"
+        colour = COLOURS.get(ALL[name].library, "#0072b2")
+        axes.step([1.0, *near, END], [*heights, heights[-1]], where="post", color=colour,
+                  linestyle=dashes, linewidth=width, label=label)  # fmt: skip
     axes.set_xscale("log")
-    axes.set_xlim(1.0, END)
-    axes.set_ylim(0.0, 1.02)
-    axes.set_xlabel(f"τ: {words} as a multiple of the best solver's")
-    axes.set_ylabel("share of the problems solved within τ")
+    axes.set(xlim=(1.0, END), ylim=(0.0, 1.02), ylabel="share of the runs solved within τ",
+             xlabel=f"τ: {words} as a multiple of the best solver's")  # fmt: skip
+    axes.set_title(f"Performance profile: {words}", fontsize=11, loc="left")
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes

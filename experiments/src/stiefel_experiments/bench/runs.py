@@ -21,18 +21,17 @@ from .solvers import ALL
 MEASURED = ("points", "values", "gradients", "hessian_products", "iterations", "cpu_seconds",
             "function_seconds", "value", "relative_gradient", "feasibility")  # fmt: skip
 PEERS = ("pymanopt", "geoopt", "torch", "cdopt")
+STARTS = 10
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(records.Run):
     """What to run; `limit` is in CPU seconds."""
 
     problem: str
     solver: str
     start: int
     limit: float
-
-    cost = 1.0  # limits say little about times
 
     def __str__(self) -> str:
         return f"{self.problem}, {self.solver}, start {self.start}"
@@ -50,44 +49,37 @@ class Run:
     def lane(self) -> str:
         return ALL[self.solver].library
 
+    def replaces(self, record: Record) -> bool:
+        """A run that met a shorter limit than it has now is run again."""
+        return bool(record["status"] == "TIME_LIMIT" and record["run"]["limit"] < self.limit)
+
 
 def _check_more(record: Record) -> None:
     if record["status"] == "CONVERGED":
         records.check(record, {"value relative_gradient feasibility": records.number})
     about = record.get("environment") or {}
-    records.check(about, {})
     records.check(about, {n: records.mapping for n in ("versions", "machine") if n in about})
 
 
 FORMAT = Format(
     Run,
-    {
-        "problem": records.one_of(*PROBLEMS),
-        "solver": records.text,
-        "start": records.count,
-        "limit": records.number,
-    },
-    {
-        "run": records.mapping,
-        "status message": records.text,
-        " ".join(MEASURED): lambda value: value is None or records.number(value),
-    },
+    {"problem": records.one_of(*PROBLEMS), "solver": records.text, "start": records.count,
+     "limit": records.number},
+    {"run": records.mapping, "status message": records.text,
+     " ".join(MEASURED): lambda value: value is None or records.number(value)},
     _check_more,
-)
+)  # fmt: skip
 run_of = FORMAT.run_of
-
-
-# -- which runs ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Extent:
-    """What to compare; empty sequences mean everything."""
+    """What to compare; empty sequences mean everything, and no number of starts the protocol's."""
 
     quick: bool = False
     problems: Sequence[str] = ()
     solvers: Sequence[str] = ()
-    starts: int = 1
+    starts: int | None = None
     patience: float = 1.0  # times every limit
 
     def __post_init__(self) -> None:
@@ -95,35 +87,27 @@ class Extent:
             ("problem", self.problems, list(PROBLEMS)),
             ("solver", self.solvers, list(ALL)),
         ):
-            for name in given:
-                if name not in known:
-                    raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(known)}")
-        if self.starts < 1 or not self.patience > 0:
-            raise ValueError("the number of starts and the patience must be positive")
+            if unknown := [name for name in given if name not in known]:
+                raise ValueError(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}")
+        if not self.patience > 0:
+            raise ValueError("the patience must be positive")
 
 
 def plan(extent: Extent) -> tuple[list[Run], list[str]]:
     """The runs, the first start of everything first; and what is left out, in sentences."""
     asked = [s for s in ALL.values() if not extent.solvers or s.name in extent.solvers]
     left_out = dict.fromkeys(why for s in asked if (why := s.missing()) is not None)
-    solvers = [s for s in asked if s.missing() is None]
-    problems = [
-        p for p in PROBLEMS.values()
-        if p.name in extent.problems or (not extent.problems and p.quick == extent.quick)
-    ]  # fmt: skip
-    runs = []
-    for start in range(extent.starts):
-        for problem in problems:
-            for solver in solvers:
-                if (why := solver.refuses(problem)) is not None and problem.peers:
-                    left_out[f"{why}."] = None
-                elif solver.ours or problem.peers:
-                    limit = problem.limit * solver.patience * extent.patience
-                    runs.append(Run(problem.name, solver.name, start, limit))
-    return runs, list(left_out)
-
-
-# -- one run -------------------------------------------------------------------------------
+    problems = [p for p in PROBLEMS.values() if p.name in extent.problems
+                or (not extent.problems and p.quick == extent.quick)]  # fmt: skip
+    pairs = []
+    for problem in problems:
+        for solver in (s for s in asked if s.missing() is None):
+            if (why := solver.refuses(problem)) is not None and problem.peers:
+                left_out[f"{why}."] = None
+            elif solver.ours or problem.peers:
+                pairs.append((problem.name, solver.name, problem.limit * extent.patience))
+    starts = range(extent.starts or (1 if extent.quick else STARTS))
+    return [Run(p, s, start, limit) for start in starts for p, s, limit in pairs], list(left_out)
 
 
 def blank(run: Run, status: str, message: str) -> Record:

@@ -31,7 +31,6 @@ class Solver:
     general: bool = True  # False: only solves eigenproblems, shown for scale
     stacks: bool = True  # takes (m, n, k) points
     oracle: bool = False  # is told something about the solution that no user knows
-    patience: float = 1.0  # times the problem's limit; less for methods known to be slow
 
     @property
     def ours(self) -> bool:
@@ -46,10 +45,8 @@ class Solver:
         """A sentence if its library is not installed."""
         for package in (self.library, *(["torch"] if self.library == "geoopt" else [])):
             if importlib.util.find_spec(package) is None:
-                return (
-                    f"{self.library} is skipped: {package} is not installed (in a clone of the "
-                    "repository: pip install './experiments[peers]')"
-                )
+                return (f"{self.library} is skipped: {package} is not installed (in a clone of "
+                        "the repository: pip install './experiments[peers]')")  # fmt: skip
         return None
 
     def refuses(self, problem: Problem) -> str | None:
@@ -67,21 +64,19 @@ class Solver:
 
 
 _ALL = (
-    *(Solver(name, OURS, f"stiefel {name}", "solvers",
-             patience=0.1 if name == "gradient-descent" else 1.0) for name in METHODS),
+    *(Solver(name, OURS, f"stiefel {name}", "solvers") for name in METHODS),
     Solver("pymanopt-cg-hs", "pymanopt", "pymanopt CG (Hestenes–Stiefel)", "peer_pymanopt"),
     Solver("pymanopt-cg-pr", "pymanopt", "pymanopt CG (Polak–Ribière)", "peer_pymanopt"),
     Solver("pymanopt-trust-regions", "pymanopt", "pymanopt trust regions", "peer_pymanopt"),
-    Solver("pymanopt-steepest", "pymanopt", "pymanopt steepest descent", "peer_pymanopt",
-           patience=0.1),
+    Solver("pymanopt-steepest", "pymanopt", "pymanopt steepest descent", "peer_pymanopt"),
     Solver("geoopt-nesterov", "geoopt", "geoopt SGD, Nesterov, step 1/L", "peer_geoopt",
            oracle=True),
-    Solver("geoopt-cg", "geoopt", "geoopt line search (CG, Wolfe)", "peer_geoopt", patience=0.3),
+    Solver("geoopt-cg", "geoopt", "geoopt line search (CG, Wolfe)", "peer_geoopt"),
     Solver("cdopt-lbfgs", "cdopt", "cdopt + L-BFGS-B", "peer_cdopt", stacks=False),
-    Solver("cdopt-cg", "cdopt", "cdopt + CG", "peer_cdopt", stacks=False, patience=0.5),
+    Solver("cdopt-cg", "cdopt", "cdopt + CG", "peer_cdopt", stacks=False),
     Solver("scipy-lbfgs", "scipy", "SciPy L-BFGS-B, polar map", "peer_scipy"),
-    Solver("lobpcg", "scipy", "SciPy LOBPCG", "peer_eigen", general=False),
-    Solver("arpack", "scipy", "SciPy ARPACK", "peer_eigen", general=False),
+    Solver("lobpcg", "scipy", "SciPy LOBPCG", "peer_scipy", general=False),
+    Solver("arpack", "scipy", "SciPy ARPACK", "peer_scipy", general=False),
 )  # fmt: skip
 ALL = {solver.name: solver for solver in _ALL}
 

@@ -7,7 +7,6 @@ scale ½ that is printed, the tables 1, which is what the published counts ident
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterable, Iterator
@@ -42,7 +41,7 @@ FIGURE_LIMIT = 5_000_000
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(records.Run):
     """One minimisation, fully determined: the same run gives the same counts everywhere."""
 
     spectrum: str  # "linear": λ_j = j; "squares": λ_j = j²/n
@@ -56,15 +55,8 @@ class Run:
     seed: int
     start: int  # the number of the random start, from 1
 
-    limit = math.inf  # the iterations are limited instead
-    lane = "stiefel"
-
     def __str__(self) -> str:
         return f"{self.method}, n = {self.n}, start {self.start}"
-
-    @property
-    def key(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
 
     @property
     def order(self) -> tuple[Any, ...]:

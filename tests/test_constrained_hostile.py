@@ -1,0 +1,169 @@
+"""Hostile constraints: whatever they do, the end is truthful, and it comes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, NonlinearConstraint
+
+import stiefel
+from stiefel import Status
+
+A = np.diag(np.arange(1.0, 9.0))
+X0 = stiefel.random_point(8, 2, seed=3)
+METHODS = ("auto", "lbfgs")  # the sequential method, and the augmented Lagrangian
+
+
+def fun(X):
+    return -float(np.vdot(X, A @ X)), -2.0 * A @ X
+
+
+def solve(constraints, method="auto", function=fun, **given):
+    given = {"maxfun": 400} | given
+    return stiefel.minimize(function, X0, constraints=constraints, method=method, **given)
+
+
+def broken_after(calls, value):
+    """A constraint that is fine for some calls."""
+    count = [0]
+
+    def c(X):
+        count[0] += 1
+        return X[0].sum() if count[0] <= calls else value
+
+    return c
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("calls", [0, 6, 40])
+def test_values_that_are_not_finite(method, value, calls):
+    c = broken_after(calls, value)
+    jac = lambda X: np.kron(np.eye(8)[0], np.ones(2))[None]
+    result = solve(NonlinearConstraint(c, 0.1, 0.1, jac=jac), method)
+    if result.success:  # it was over before anything broke
+        assert calls == 40
+        assert abs(result.x[0].sum() - 0.1) <= 1e-6
+    else:
+        assert result.status is not Status.CONVERGED
+        assert result.message.startswith(result.status.name)
+    assert result.nfev <= 400
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_function_that_breaks(method):
+    calls = [0]
+
+    def breaking(X):
+        calls[0] += 1
+        f, G = fun(X)
+        return (f, G) if calls[0] <= 5 else (np.nan, np.nan * G)
+
+    result = solve(LinearConstraint(np.ones((1, 16)), 0, 0), method, breaking)
+    assert not result.success
+    assert result.nfev == calls[0] <= 400
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "infeasible",
+    [
+        NonlinearConstraint(lambda X: X[:, 0] @ X[:, 0], 2, 2),  # its slope is zero
+        NonlinearConstraint(lambda X: X[:, 0] @ X[:, 1], 0.5, 0.5),
+        LinearConstraint(np.ones((1, 16)), 20, np.inf),
+        LinearConstraint(np.ones((2, 16)), [0, 1], [0, 1]),  # one row, two right-hand sides
+        [
+            NonlinearConstraint(lambda X: X[0, 0], 0.5, np.inf),
+            LinearConstraint(np.eye(16)[:1], -1, 0),
+        ],
+    ],
+    ids=["norm", "angle", "too far", "twice", "two blocks"],
+)  # fmt: skip
+def test_infeasible_constraints(method, infeasible):
+    result = solve(infeasible, method, maxfun=3000)
+    assert not result.success
+    assert result.status in (Status.INFEASIBLE, Status.STEP_NOT_FOUND, Status.MAX_EVALUATIONS)
+    assert result.constraint_violation > 1e-3
+    assert np.linalg.norm(result.x.T @ result.x - np.eye(2)) < 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_constraint_that_orthonormality_implies(method):
+    """x₁ᵀx₂ = 0 holds anyway: its slope along tangents is zero, and nothing is lost."""
+    result = solve(NonlinearConstraint(lambda X: X[:, 0] @ X[:, 1], 0, 0), method)
+    assert result.success, result.message
+    assert result.fun == pytest.approx(-15.0, rel=1e-6)
+
+
+def wrong(X):
+    """Of c = Σ X, but for other entries."""
+    return np.arange(16.0).reshape(1, 8, 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_wrong_jacobian_is_never_a_success(method):
+    result = solve(NonlinearConstraint(lambda X: X.sum(), 0, 0, jac=wrong), method, maxfun=3000)
+    assert not result.success
+    ones = lambda X: np.ones((1, 16))
+    right = solve(NonlinearConstraint(lambda X: X.sum(), 0, 0, jac=ones), method)
+    assert right.success, right.message
+
+
+def test_a_wrong_jacobian_is_named():
+    """Right along the way and wrong at the end, where only the look at the end can tell."""
+    c = lambda X: 2.0 * X.sum()
+    half = NonlinearConstraint(c, 0, 0, jac=lambda X: np.ones((1, 16)))  # parallel: KKT holds
+    result = solve(half)
+    assert not result.success
+    assert result.status is Status.STEP_NOT_FOUND
+    assert "the jac of constraints[0] contradicts its values" in result.message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_exceptions_are_the_users(method):
+    def c(X):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        solve(NonlinearConstraint(c, 0, 0), method)
+
+
+def test_shapes_are_told():
+    with pytest.raises(ValueError, match=r"jac of constraints\[0\] returned the shape \(1, 5\)"):
+        solve(NonlinearConstraint(lambda X: X.sum(), 0, 0, jac=lambda X: np.ones((1, 5))))
+    with pytest.raises(ValueError, match="returned 2 rows, and its function 1 values"):
+        solve(NonlinearConstraint(lambda X: X.sum(), 0, 0, jac=lambda X: np.ones((2, 16))))
+    with pytest.raises(ValueError, match="lower bound above its upper"):
+        solve(NonlinearConstraint(lambda X: X.sum(), 1, 0))
+    with pytest.raises(ValueError, match="expected as many"):
+        solve(NonlinearConstraint(lambda X: X.sum(axis=0), np.zeros(3), np.zeros(3)))
+    lengths = iter([1, 1, 1, 1, 1, 1, 2, 2, 2, 2])
+    c = lambda X: X[0, : next(lengths)]
+    with pytest.raises(ValueError, match="as many at every point"):
+        solve({"type": "ineq", "fun": c, "jac": lambda X: np.eye(1, 16)})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_counts_and_callbacks(method):
+    calls, seen = [0, 0], []
+
+    def counted(X):
+        calls[0] += 1
+        return fun(X)
+
+    def c(X):
+        calls[1] += 1
+        return X.sum(axis=0)
+
+    given = NonlinearConstraint(c, 0, 0)  # differences: they count, too
+    result = solve(given, method, counted, callback=lambda s: seen.append(s.nfev))
+    assert result.success, result.message
+    assert (result.nfev, result.ncev) == tuple(calls)
+    assert len(seen) >= result.nit > 0
+    stopped = solve(given, method, callback=lambda s: s.nit == 2)
+    assert stopped.status is Status.STOPPED_BY_CALLBACK
+    assert solve(given, method, maxiter=2).status is Status.MAX_ITERATIONS
+    limited = solve(given, method, maxfun=4)
+    assert limited.status is Status.MAX_EVALUATIONS
+    assert limited.nfev <= 4
+    assert solve(given, method, maxtime=1e-9).status is Status.MAX_TIME

@@ -1,0 +1,78 @@
+"""The option ``cost``: how many pairs are kept, and whether rows are modelled; counted."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import stiefel
+from stiefel import LBFGS, Sphere
+from stiefel.solvers import METHODS
+
+A = np.linspace(1.0, 500.0, 500)
+
+
+def quadratic(x):
+    return 0.5 * float(x @ (A * x)), A * x
+
+
+def run(cost, seed=1, fun=quadratic):
+    start = Sphere().random(500, seed=seed)
+    return stiefel.minimize(fun, start, manifold=Sphere(), options={"cost": cost}, rtol=1e-6)
+
+
+def pairs_used(result):
+    return int(result.history["momentum"].max())
+
+
+def test_cheap_functions_get_few_pairs_and_dear_ones_many():
+    assert pairs_used(run("cheap")) == 4
+    assert pairs_used(run("usual")) == 10
+    assert pairs_used(run("dear")) == 30
+
+
+def test_more_pairs_save_evaluations_and_fewer_cost_some():
+    spent = {c: sum(run(c, seed).nfev for seed in range(6)) for c in ("cheap", "usual", "dear")}
+    assert spent["dear"] < 0.99 * spent["usual"]
+    assert spent["usual"] < 0.97 * spent["cheap"] < 0.97 * 1.3 * spent["usual"]
+
+
+def test_a_cheap_function_has_no_model_of_rows():
+    objective = stiefel.objectives.Brockett(np.arange(1.0, 61.0), [1.0, 2.0, 3.0])
+    start = stiefel.random_point(60, 3, seed=0)
+    cheap = stiefel.minimize(objective, start, options={"cost": "cheap"}, rtol=1e-6)
+    plain = stiefel.minimize(objective, start, options={"rows": None, "memory": 4}, rtol=1e-6)
+    assert cheap.success and cheap.nfev == plain.nfev
+    assert np.array_equal(cheap.x, plain.x)
+
+
+def test_what_is_chosen_by_size_alone_repeats_every_bit():
+    for cost in ("usual", "cheap", "dear"):
+        assert np.array_equal(run(cost).x, run(cost).x)
+    start = Sphere().random(500, seed=1)
+    default = stiefel.minimize(quadratic, start, manifold=Sphere(), rtol=1e-6)
+    assert np.array_equal(default.x, run("usual").x)
+
+
+def test_seconds_decide_where_they_are_to_be_measured():
+    method = METHODS["auto"]
+    assert method.measured(5e-6, 500).cost == "cheap"
+    assert method.measured(5e-4, 500).cost == "usual"
+    assert method.measured(5e-3, 500).cost == "dear"
+    assert method.measured(5e-3, 1_000_000).cost == "cheap"  # a step takes longer
+
+    def slow(x):
+        time.sleep(0.01)
+        return quadratic(x)
+
+    options = {"cost": "measure"}
+    start = Sphere().random(500, seed=1)
+    result = stiefel.minimize(slow, start, manifold=Sphere(), options=options, maxiter=14)
+    assert pairs_used(result) > 10
+
+
+def test_a_cost_that_is_none_is_refused():
+    with pytest.raises(ValueError, match=r"LBFGS.cost is 'low'; expected one of 'usual'"):
+        LBFGS(cost="low")
