@@ -1,6 +1,6 @@
 """CPU milliseconds beside the user's function: `auto`, a Cayley–Barzilai–Borwein loop, pymanopt.
 
-    python benchmarks/beside.py [--rounds 3] [name ...]
+    python benchmarks/beside.py [--rounds 3] [--cost usual] [name ...]
 
 One thread; every entry is the least of so many rounds, in which the contestants take turns; f's
 own time is taken off.  Small sizes first, then the libraries.  What is asked of each line stands
@@ -175,11 +175,11 @@ CASES: dict[str, Callable[[], Case]] = {
 LOOPS = {"choose": None, "unit": cayley_bb.unit_columns}
 
 
-def ours(case: Case) -> tuple[float, float]:
+def ours(case: Case, cost: str) -> tuple[float, float]:
     """Milliseconds beside f, an evaluation and an iteration."""
     fun = Timed(case.fun)
     options: dict[str, Any] = {"rtol": 1e-30, "gtol": 1e-300, "maxiter": case.iterations}
-    options |= {"jac": True}
+    options |= {"jac": True, "options": {"cost": cost}}
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -223,14 +223,14 @@ def factorised(case: Case) -> float:
     return 1e3 * (time.process_time() - start)
 
 
-def line(name: str, case: Case, rounds: int) -> str:
+def line(name: str, case: Case, rounds: int, cost: str) -> str:
     found: dict[str, list[float]] = {}
 
     def note(key: str, measure: Callable[[], float]) -> None:
         found.setdefault(key, []).append(measure())
 
     for _ in range(rounds):
-        call, iteration = ours(case)
+        call, iteration = ours(case, cost)
         note("call", lambda c=call: c)
         note("iteration", lambda i=iteration: i)
         if case.loop is not None:
@@ -251,10 +251,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cost", default="usual", help="the option of `auto`")
     given = parser.parse_args()
     for name, make in CASES.items():
         if not given.names or any(word in name for word in given.names):
-            print(line(name, make(), given.rounds), flush=True)
+            print(line(name, make(), given.rounds, given.cost), flush=True)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ def case(seed, n, k, is_complex, scale):
         "raise_index": (X, W, Metric(D, 3.0)),
         "squared_change": (pair.curvature, D, 3.0),
         "squares": (pair.curvature,),
+        "mean_metric": (D, W.conj().T @ W + scale**2 * np.eye(k), 100.0),
+        "spread": (D, np.eye(k) + X.conj().T @ X),
         "project": (X, G + 0.3 * scale * X),
         "lower_gradient": (X, G),
     }

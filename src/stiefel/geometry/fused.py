@@ -170,6 +170,32 @@ def squares(k: Kernels, seen: Curvature) -> Squares:
     return Squares(SS, TT, *(_trace(k, M) for M in (SS, TT, AA, BB)))
 
 
+def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
+    small, size = _Small.of(P), len(P)
+    tiny = small.tiny**0.5
+    P = P + (1e-3 * (P.trace() / size) + tiny) * small.one
+    R = R + (1e-6 * (R.trace() / size) + tiny) * small.one
+    values, vectors = np.linalg.eigh(P)
+    values = np.sqrt(values)
+    root, inverse_root = _rebuilt(vectors, values), _rebuilt(vectors, 1.0 / values)
+    values, vectors = np.linalg.eigh(_hermitian(root.dot(R).dot(root)))
+    middle = _rebuilt(vectors, np.sqrt(np.maximum(values, 0.0)))
+    values, vectors = np.linalg.eigh(_hermitian(inverse_root.dot(middle).dot(inverse_root)))
+    values /= values[-1]  # they are ascending
+    np.maximum(values, 1.0 / largest_ratio, out=values)
+    values /= np.exp(np.log(values).sum() / size)
+    return _rebuilt(vectors, 1.0 / values)
+
+
+def spread(k: Kernels, D: Array, E: Array | None) -> Any:
+    if E is not None:
+        values, vectors = np.linalg.eigh(E)
+        inverse_root = _rebuilt(vectors, 1.0 / np.sqrt(values))
+        D = inverse_root.dot(D).dot(inverse_root)
+    values = np.linalg.eigh(_hermitian(D))[0]
+    return values[-1] / values[0]
+
+
 # -- stiefel -----------------------------------------------------------------------------------
 
 
@@ -210,6 +236,16 @@ def _grams(k: Kernels, A: Array, B: Array) -> Any:
 def _inner(k: Kernels, A: Array, B: Array) -> Any:
     """Re⟨A, B⟩ of small matrices."""
     return np.vdot(A, B).real if k.pure_numpy else k.small_inner(A, B)
+
+
+def _hermitian(A: Array) -> Array:
+    A = A + _adjoint(A)
+    A *= 0.5
+    return A
+
+
+def _rebuilt(vectors: Array, values: Array) -> Array:
+    return (vectors * values).dot(_adjoint(vectors))
 
 
 def _trace(k: Kernels, A: Array) -> Any:

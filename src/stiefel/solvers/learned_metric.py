@@ -26,8 +26,9 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
 from stiefel.geometry import fused
+from stiefel.geometry import metric as metrics
 from stiefel.geometry.framed import Framed, Split
-from stiefel.geometry.metric import CANONICAL, matrix_squares, mean_metric, spread
+from stiefel.geometry.metric import CANONICAL, matrix_squares
 from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import Secant, Squares, squares, squares_at
 from stiefel.types import Array, Gradient, Manifold, Metric
@@ -154,10 +155,11 @@ class LearnedMetric:
         metric = new.metric
         if new.weight > self.news * new.judged:
             k = _kernels(factor, x)
-            D = mean_metric(k, new.P, new.R, self.column_range)
+            home = fused if k.fuses and x.ndim == 2 else metrics
+            D = home.mean_metric(k, new.P, new.R, self.column_range)
             late = metric.D is None and new.steps > self.early
             least = self.late_change if late else self.column_change
-            if float(spread(k, D, metric.D)) > least:
+            if float(home.spread(k, D, metric.D)) > least:
                 metric = metric._replace(D=D)
             new = new._replace(judged=new.weight)
         return self._rotated(new._replace(metric=metric))
