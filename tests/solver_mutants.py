@@ -382,7 +382,7 @@ MUTANTS = (
     ),
     Mutant(
         LBFGS,
-        "gamma = _smoothed(known, sy / square) if",
+        "gamma = _smoothed(mean, sy / square) if",
         "gamma = 3.0 * sy / square if",
         "H₀ three times too large",
         BUDGETS,
