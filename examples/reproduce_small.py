@@ -1,7 +1,7 @@
 """A small figure of the paper
 
-The experiments package runs, records and fits a small Figure 1 in a few seconds; the paper's own
-slopes are 0.5 for the accelerated methods and 1 for gradient descent. Needs `pip install
+The experiments package runs, records and fits a small Figure 1 in a few seconds; theory
+predicts slopes of 0.5 for the accelerated methods and 1 for gradient descent. Needs `pip install
 ./experiments` in a clone of the repository.
 """
 

@@ -19,7 +19,7 @@ from cli_tools import COMMAND, environment, stiefel
 pytest.importorskip("stiefel_experiments", reason="needs pip install ./experiments")
 
 from stiefel_experiments import Request, perform
-from stiefel_experiments.reproduce import curves, tables, verdicts
+from stiefel_experiments.reproduce import artefacts
 from stiefel_experiments.reproduce.artefacts import artefact
 from stiefel_experiments.reproduce.runs import (
     ARTEFACTS,
@@ -179,8 +179,8 @@ def test_without_resume_earlier_records_are_set_aside(uninterrupted: Path, tmp_p
 def test_the_figures_data_are_those_of_the_records(uninterrupted: Path) -> None:
     lines = [json.loads(x) for x in (uninterrupted / "figure1.jsonl").read_text().splitlines()]
     answer = json.loads((uninterrupted / "answer.json").read_text())["figure1"]
-    found = curves.curves(lines)
-    axes = curves.draw("figure1", found)
+    found = artefacts.curves(lines)
+    axes = artefacts.draw("figure1", found)
     assert axes.get_xscale() == axes.get_yscale() == "log"
     for curve, document, drawn in zip(found, answer["data"], axes.containers, strict=True):
         logs: dict[float, list[float]] = {}
@@ -203,7 +203,7 @@ def test_the_figures_data_are_those_of_the_records(uninterrupted: Path) -> None:
 
 def test_the_accelerated_methods_beat_gradient_descent(uninterrupted: Path) -> None:
     lines = FORMAT.load(uninterrupted / "figure1.jsonl")
-    said = [v for v in verdicts.of_figure(curves.curves(lines)) if "outperforms" in v.claim]
+    said = [v for v in artefacts.judge_figure(artefacts.curves(lines)) if "outperforms" in v.claim]
     assert len(said) == 2 and all(v.holds for v in said)
 
 
@@ -223,7 +223,7 @@ def test_the_fit_agrees_with_linregress() -> None:
     rng = np.random.default_rng(1)
     runs = plan("figure1", Extent(starts=4))
     lines = [made_up(r, int(20 * r.condition_number**0.48 * rng.uniform(0.8, 1.2))) for r in runs]
-    for curve in curves.curves(lines):
+    for curve in artefacts.curves(lines):
         x = np.log([p.condition_number for p in curve.points])
         y = [
             np.mean([math.log(r["iterations"]) for r in lines if r["run"]["n"] == p.n
@@ -240,10 +240,10 @@ def test_the_fit_agrees_with_linregress() -> None:
 def test_runs_that_did_not_converge_are_counted_and_not_averaged() -> None:
     runs = [r for r in plan("figure1", Extent(starts=2)) if r.method == "function-restart"]
     lines = [made_up(r, 100 * r.start, "CONVERGED" if r.start == 1 else "MAX_TIME") for r in runs]
-    (curve,) = curves.curves(lines)
+    (curve,) = artefacts.curves(lines)
     assert curve.unconverged == 21
     assert all(p.mean_log_iterations == math.log(100) and p.starts == 1 for p in curve.points)
-    assert "21 not converged" in curves.extent_lines([curve])[0]
+    assert "21 not converged" in artefacts.extent_lines([curve])[0]
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(0.5, True), (2.0, False)])
@@ -252,7 +252,7 @@ def test_the_verdict_on_a_table_follows_its_numbers(factor: float, holds: bool) 
     lines = [
         made_up(r, int((factor if r.method == "function-restart" else 1.0) * 15_000)) for r in runs
     ]
-    said = {v.claim: v for v in verdicts.of_table(tables.means(lines))}
+    said = {v.claim: v for v in artefacts.judge_table(artefacts.means(lines))}
     for name in ("gradients", "function values", "seconds"):
         assert said[f"function restart beats L-BFGS in {name}"].holds is holds
     assert any(f"ratio {factor:.2f}" in str(v) and "in the paper" in str(v) for v in said.values())
@@ -260,7 +260,7 @@ def test_the_verdict_on_a_table_follows_its_numbers(factor: float, holds: bool) 
 
 def test_a_table_puts_the_papers_numbers_beside_ours() -> None:
     lines = [made_up(r, 12_345) for r in plan("table2", Extent(starts=2))]
-    table = tables.comparison(tables.means(lines))
+    table = artefacts.comparison(artefacts.means(lines))
     first = dict(zip(("method", "starts", "ours", "paper"), table.rows[0]))
     assert first == {
         "method": LABELS["function-restart"],
@@ -274,10 +274,10 @@ def test_a_table_puts_the_papers_numbers_beside_ours() -> None:
 
 def test_the_lattice_is_the_papers() -> None:
     # On Table 2 with the printed ½ the lattice is {0.82, 1.40, 2.38}/L.
-    np.testing.assert_allclose(tables.lattice(2000, 20, 0.5), [0.82, 1.40, 2.38], atol=0.01)
-    unlucky = tables.lattice(1000, 10, UNLUCKY)
-    np.testing.assert_allclose(unlucky, tables.lattice(2000, 20, 0.5), rtol=1e-3)
-    a, b = tables.lattice(1000, 10, 1.0), tables.lattice(1000, 10, 1.7)
+    np.testing.assert_allclose(artefacts.lattice(2000, 20, 0.5), [0.82, 1.40, 2.38], atol=0.01)
+    unlucky = artefacts.lattice(1000, 10, UNLUCKY)
+    np.testing.assert_allclose(unlucky, artefacts.lattice(2000, 20, 0.5), rtol=1e-3)
+    a, b = artefacts.lattice(1000, 10, 1.0), artefacts.lattice(1000, 10, 1.7)
     np.testing.assert_allclose(a, b)  # one period
 
 
@@ -305,7 +305,7 @@ def test_the_committed_records_are_complete_and_can_be_resumed(name: str, tmp_pa
 
 
 def test_the_tables_have_a_row_for_the_default_method() -> None:
-    rows = tables.means(FORMAT.load(COMMITTED / "table1.jsonl"))
+    rows = artefacts.means(FORMAT.load(COMMITTED / "table1.jsonl"))
     auto, others = rows[-1], rows[:-1]
     assert (auto.method, auto.starts, auto.unconverged) == ("auto", 10, 0)
     assert all(5 * auto.function_evaluations < row.function_evaluations for row in others)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -193,7 +195,18 @@ def test_symmetry_confines_the_descent_unless_it_is_perturbed():
 
 
 @pytest.mark.parametrize(
-    "options", [{"kick": -0.1}, {"maxfun": 0}, {"starts": 0}, {"diis": -1}, {"gtol": 0.0}]
+    "options",
+    [
+        {"kick": -0.1},
+        {"kick": "a"},
+        {"mix": np.nan},
+        {"maxfun": 0},
+        {"maxfun": 1},
+        {"starts": 0},
+        {"starts": 1.5},
+        {"diis": -1},
+        {"gtol": 0.0},
+    ],
 )
 def test_options_without_a_meaning_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -234,6 +247,15 @@ def test_tolerances_and_limits_of_the_object():
     guess = minimize(scf.RHF(molecule(basis="6-31g")).set(max_cycle=0))
     assert not guess.converged
     assert guess.minimization.fock_builds <= 2
+    for unfinished in (short, guess):
+        assert unfinished.minimization.stable is None  # no verdict: the point is not stationary
+
+
+def test_what_cannot_be_minimised_is_refused():
+    with pytest.raises(ValueError, match="no electrons"):
+        minimize(scf.RHF(molecule("H 0 0 0", charge=1)))
+    with pytest.raises(TypeError, match="int is no mean-field object"):
+        minimize(3)
 
 
 def test_callback_summary_and_checkpoint_are_pyscfs(tmp_path):
@@ -242,25 +264,43 @@ def test_callback_summary_and_checkpoint_are_pyscfs(tmp_path):
     def callback(envs):
         density = envs["mf"].make_rdm1(envs["mo_coeff"], envs["mo_occ"])
         np.testing.assert_allclose(density, envs["dm"], atol=1e-8)
-        seen.append(envs["e_tot"])
+        seen.append((envs["cycle"], envs["e_tot"]))
         with h5py.File(envs["mf"].chkfile) as file:
             assert "scf/mo_coeff" in file
 
     mf = scf.RHF(molecule(basis="6-31g")).set(callback=callback, chkfile=str(tmp_path / "chk"))
     minimize(mf, diis=0)
-    assert len(seen) == mf.cycles
-    assert seen == sorted(seen, reverse=True)
+    assert [cycle for cycle, _ in seen] == list(range(mf.cycles))
+    assert [E for _, E in seen] == sorted([E for _, E in seen], reverse=True)
+    assert seen[-1][1] == pytest.approx(mf.e_tot, abs=1e-12)
     reference = scf.RHF(mf.mol).run()
     for name, value in reference.scf_summary.items():
         assert mf.scf_summary[name] == pytest.approx(value, abs=1e-4)
 
 
-def test_log_lists_the_cycles(tmp_path):
+def test_callback_and_checkpoint_see_the_cycles_of_diis(tmp_path):
+    """From the first cycle on, each once, as in PySCF's own iterations."""
+    seen = []
+
+    def callback(envs):
+        seen.append(envs["cycle"])
+        with h5py.File(envs["mf"].chkfile) as file:
+            assert "scf/mo_coeff" in file
+
+    mf = scf.RHF(molecule(basis="6-31g")).set(callback=callback, chkfile=str(tmp_path / "chk"))
+    minimize(mf)
+    assert mf.cycles > 6
+    assert seen == list(range(mf.cycles))
+
+
+@pytest.mark.parametrize("options", [{}, {"diis": 0}])
+def test_log_lists_the_cycles(options, tmp_path):
     log = tmp_path / "log"
     mol = gto.M(atom=WATER, basis="6-31g", verbose=4, output=str(log))
-    minimize(scf.RHF(mol), diis=0)
+    mf = minimize(scf.RHF(mol), **options)
     text = log.read_text()
-    assert "cycle= 1 E=" in text
+    assert re.findall(r"cycle= (\d+)", text) == [str(i + 1) for i in range(mf.cycles)]
+    assert "nan" not in text
     assert "stability analysis: a minimum" in text
     assert "converged SCF energy" in text
 

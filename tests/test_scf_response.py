@@ -86,7 +86,7 @@ def test_a_saddle_of_the_free_energy_is_left():
     mf = minimize(scf.UHF(mol), dm0=equal, smearing=Smearing(0.01))
     assert mf.converged
     assert mf.minimization.stable is True
-    assert mf.minimization.path[0].verdict == "not a minimum"
+    assert "not a minimum" in [stage.verdict for stage in mf.minimization.path]
     assert mf.minimization.energy < saddle.minimization.energy - 0.05
     assert abs(mf.mo_occ[0].sum() - mf.mo_occ[1].sum()) == pytest.approx(3, abs=0.01)
 

@@ -12,7 +12,7 @@ from pyscf import dft, gto, scf
 from pyscf.pbc import dft as pbc_dft
 from pyscf.pbc import gto as pbc_gto
 
-from stiefel.applications.scf import Smearing, direct, minimize, start
+from stiefel.applications.scf import Smearing, direct, minimize, run, start
 from stiefel.applications.scf.ensemble import SMEARINGS
 from stiefel.applications.scf.start import shaken
 
@@ -118,6 +118,48 @@ def test_where_diis_does_not_converge():
     mf.kernel()
     assert mf.converged
     assert mf.e_free < reference.e_free - 1.0
+
+
+@pytest.mark.slow
+def test_iron_leaves_a_shallow_saddle():
+    """A spherical atom with the scaled curvature −0.034, where DIIS ends."""
+    reference = atom("Fe", 4)
+    reference.kernel()
+    assert reference.converged
+    mf = minimize(atom("Fe", 4))
+    assert mf.converged
+    assert mf.minimization.stable is True
+    assert mf.minimization.path[0].verdict == "not a minimum"
+    assert mf.e_free < reference.e_free - 2e-5
+    assert mf.minimization.fock_builds <= 160  # with ten pairs 190, with stiffness 351
+
+
+@pytest.mark.parametrize(
+    ("symbol", "spin"), [pytest.param("Fe", 4, marks=pytest.mark.slow), ("Cr", 6)]
+)
+def test_free_spins_find_the_unpaired_electrons(symbol, spin):
+    """PySCF's cycles below the saddle of equal spins; descent alone ends 0.26 Ha too high."""
+    mf = minimize(atom(symbol, spin, fix_spin=False), maxfun=400)
+    assert mf.converged
+    assert mf.minimization.stable is True
+    fixed = minimize(atom(symbol, spin), check=False)
+    assert mf.e_free < fixed.e_free + 1e-6
+
+
+def test_a_saddle_at_the_end_is_not_converged(monkeypatch):
+    monkeypatch.setattr(run, "FOLLOWED", 0)
+    mf = minimize(atom("Cr", 6, fix_spin=False))
+    assert mf.minimization.stable is False
+    assert not mf.converged
+    assert "a saddle" in mf.minimization.warnings[0]
+
+
+def test_the_verdict_on_fractional_occupations_is_our_own():
+    """Also where the run itself did not ask; PySCF's analysis knows whole occupations only."""
+    mf = minimize(atom("Cr", 6, fix_spin=False), check=False)
+    assert mf.converged
+    assert mf.minimization.stable is False
+    assert mf.minimization.externally_stable is None
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0])

@@ -50,7 +50,7 @@ def scf(
     check: Annotated[bool, typer.Option(help="Look for saddles, and leave them.")] = True,
     smearing: Annotated[float, typer.Option(min=0.0, help="Fermi–Dirac width, in Ha.")] = 0.0,
     gtol: Annotated[float, typer.Option(help="Allowed gradient norm, in Ha.")] = 1e-6,
-    maxfun: Annotated[int, typer.Option(min=1, help="Limit on Fock builds.")] = 1000,
+    maxfun: Annotated[int, typer.Option(min=2, help="Limit on Fock builds.")] = 1000,
     chkfile: Annotated[Path | None, typer.Option(help="Write a PySCF checkpoint file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON for machines.")] = False,
 ) -> None:
@@ -153,7 +153,7 @@ def _report(mf: Any, as_json: bool) -> None:
         ("energy", f"{mf.e_tot:.10f} Ha"),
         ("gradient", f"{run.result.gradient_norm:.1e} Ha"),
         ("Fock builds", str(run.fock_builds)),
-        ("PySCF's stability analysis", verdict[run.stable]),
+        ("stability analysis", verdict[run.stable]),
     ]
     if mf.minimization.warnings:
         rows += [("warning", text) for text in mf.minimization.warnings]

@@ -34,6 +34,10 @@ class FockBuilder:
         self.mf, self.builds = mf, 0
         self.core, self.overlap = mf.get_hcore(), mf.get_ovlp()
 
+    @property
+    def electrons(self) -> int:
+        return int(self.mf.mol.nelectron)
+
     def __call__(self, density: Any) -> Build:
         """Energy and Fock matrices of density matrices in PySCF's form: one build gives both."""
         self.builds += 1

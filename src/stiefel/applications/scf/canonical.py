@@ -81,4 +81,5 @@ def _in_phase(C: Array) -> Array:
     size = np.abs(C)
     first = np.argmax(size >= LARGE_COEFFICIENT * size.max(axis=0), axis=0)[None]
     pivot = np.take_along_axis(C, first, axis=0)
-    return C * (pivot.conj() / np.abs(pivot))
+    large = np.abs(pivot)  # zero for the empty columns that PySCF has for removed functions
+    return C * np.where(large > 0, pivot.conj() / np.where(large > 0, large, 1.0), 1.0)

@@ -30,11 +30,11 @@ from stiefel.types import Array
 
 from .builder import Build, FockBuilder
 from .energy import OrbitalPoint, Orbitals, Recent, arranged
-from .layout import Block, OrbitalLayout
+from .layout import Block, OrbitalLayout, at_place
 from .response import Responses
 
 LEAST_OCCUPATION_SLOPE = 0.01  # 1/Ha; pairs of levels with a smaller |K| hardly change the density
-STIFFNESS = 0.3  # Ha: a typical second derivative of E by occupations
+STIFFNESS = 0.3  # Ha: a typical second derivative of E by occupations (a nitrogen atom's test)
 NARROW = 1e-7  # of σ: closer levels take the derivative for the difference quotient
 
 
@@ -162,6 +162,7 @@ class FreeEnergy:
         self._factor = layout.occupation / layout.kpoints
         self._recent, self.responses = Recent(), Responses(builder)
         self.groups = self._shared_levels()
+        self.stiffness = STIFFNESS
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -276,7 +277,7 @@ class FreeEnergy:
 
     def _floored(self, K: Array) -> Array:
         size = np.maximum(np.abs(K), LEAST_OCCUPATION_SLOPE)
-        return self._factor * size * (1.0 + STIFFNESS * size)
+        return self._factor * size * (1.0 + self.stiffness * size)
 
     def hessian_product(self, Y: OrbitalPoint, V: OrbitalPoint) -> OrbitalPoint:
         """K∘(dF − V), dF for dD = K∘(V − dμ): the Hessian where H̃ = F, one product of PySCF's."""
@@ -302,6 +303,15 @@ class FreeEnergy:
 
     def point_of(self, mo_coeff: Any, mo_occ: Any) -> OrbitalPoint:
         raise NotImplementedError("occupations follow from a pseudo-Hamiltonian")
+
+    def with_levels(self, mo_coeff: Any, mo_energy: Any) -> OrbitalPoint:
+        """H̃ with these orbitals and energies, nested in PySCF's way."""
+        parts = []
+        for b in self.blocks:
+            S = at_place(self.builder.overlap, (None, b.kpoint))
+            U = b.X.conj().T @ (S @ b.of(mo_coeff))
+            parts.append(_back(U, np.diag(b.of(mo_energy))))
+        return tuple(parts)
 
     def orbitals(self, aux: Ensemble) -> Orbitals:
         parts = [

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import stiefel
@@ -14,9 +15,8 @@ from . import stability
 from .descent import Descent
 from .ensemble import Smearing, smearing_of
 from .stability import Verdict
-from .start import Start, check_mixable, kicked, mixed, shaken, start
+from .start import DIIS_CYCLES, Start, check_mixable, kicked, mixed, shaken, start
 
-DIIS_CYCLES = 8
 KICK = 0.1  # of further starts
 FOLLOWED = 10  # saddles in a row
 
@@ -39,10 +39,14 @@ class Options:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("diis", 0), ("kick", 0), ("starts", 1), ("maxfun", 1)):
+        for name, least in (("diis", 0), ("starts", 1), ("maxfun", 2)):  # a guess is one build
             value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise ValueError(f"{name} is {value!r}; expected a number ≥ {least}")
+            if value is not None and not (isinstance(value, Integral) and int(value) >= least):
+                raise ValueError(f"{name} is {value!r}; expected a whole number ≥ {least}")
+        if not (isinstance(self.kick, Real) and 0 <= self.kick < math.inf):
+            raise ValueError(f"kick is {self.kick!r}; expected a number ≥ 0")
+        if not (isinstance(self.mix, Real) and math.isfinite(self.mix)):
+            raise ValueError(f"mix is {self.mix!r}; expected an angle")
         if self.gtol is not None and not (self.gtol > 0 and math.isfinite(self.gtol)):
             raise ValueError(f"gtol is {self.gtol!r}; expected a number > 0, in Ha")
 
@@ -85,6 +89,7 @@ class Outcome:
     path: tuple[Stage, ...]
     minima: tuple[Minimum, ...]
     warnings: tuple[str, ...] = ()
+    _analysis: Callable[[], Verdict] = lambda: Verdict(None)
 
     @property
     def energy(self) -> float:
@@ -93,12 +98,14 @@ class Outcome:
 
     @cached_property
     def stable(self) -> bool | None:
-        """Whether PySCF's internal stability analysis finds a minimum; None without a verdict.
+        """Whether the internal stability analysis finds a minimum; None without a verdict.
 
-        Run when this is first read, if the run itself did not.
+        Run when this is first read, if the run itself did not.  PySCF's analysis, or for
+        fractional occupations, of which PySCF has none, the one here.  A point that is not
+        stationary has no verdict.
         """
         if self.verdict.stable is None and not self.verdict.reason:
-            return stability.internal(self.mf).stable
+            return self._analysis().stable
         return self.verdict.stable
 
     @cached_property
@@ -167,14 +174,16 @@ def minimize(
         Converged when ‖∇E‖ ≤ gtol, in Ha.  By default from the object: twice its
         ``conv_tol_grad`` where that is set, otherwise a tenth of the square root of ``conv_tol``.
     maxfun
-        The most Fock builds, 1000 by default; ``mf.max_cycle`` limits iterations where it is set.
+        The most Fock builds of one start, 1000 by default, beside those of stability analyses;
+        ``mf.max_cycle`` limits iterations where it is set.
     method, callback, progress
         As for `stiefel.minimize`.
 
     Returns
     -------
     ``mf`` itself, with ``e_tot mo_coeff mo_energy mo_occ converged cycles`` set as its own
-    ``kernel`` does, and with an `Outcome` as ``mf.minimization``.
+    ``kernel`` does, and with an `Outcome` as ``mf.minimization``.  With ``check``, ``converged`` is
+    False where the last point is a known saddle.
 
     Raises
     ------
@@ -208,6 +217,8 @@ def minimize(
 
 def run_mean_field(mf: Any, options: Options, dm0: Any = None) -> Any:
     """What `minimize` does, with its options as one record."""
+    if not (hasattr(mf, "get_veff") and hasattr(mf, "energy_tot")):
+        raise TypeError(f"{type(mf).__name__} is no mean-field object of PySCF")
     mf.dump_flags()
     mf.build()
     _open_checkpoint(mf)
@@ -237,7 +248,9 @@ def _outcome(mf: Any, best: Descent, ends: list[Descent]) -> Outcome:
     builds, products = sum(e.builds for e in ends), sum(e.products for e in ends)
     path = tuple(Stage(*stage) for stage in best.path)
     warnings = tuple(best.warnings)
-    return Outcome(mf, best.result, builds, products, best.verdict, path, minima, warnings)
+    return Outcome(
+        mf, best.result, builds, products, best.verdict, path, minima, warnings, best.analysis
+    )
 
 
 def _recipes(options: Options) -> list[tuple[str, Options]]:
@@ -269,20 +282,27 @@ def _one(mf: Any, options: Options, dm0: Any, name: str) -> Descent:
     if mf.max_cycle <= 0:
         descent.only_energy(point)
         return descent
+    if smearing is not None and options.kick:
+        point = descent.after_diis(point)
     descent.go(point, "descent")
-    if smearing is not None:
+    if smearing is None:
+        descent.reoccupied()
+    else:
         descent.self_consistent()
-        while options.check and descent.converged and descent.saddles < FOLLOWED:
-            if descent.judge_ensemble().curvature > stability.STEEP:
-                break
-            descent.follow_ensemble()
-        return descent
-    descent.reoccupied()
-    while options.check and descent.converged and descent.saddles < FOLLOWED:
-        if descent.judge().stable is not False:
-            break
-        descent.follow()
+    if options.check:
+        _leave_saddles(descent)
     return descent
+
+
+def _leave_saddles(descent: Descent) -> None:
+    while descent.stationary and descent.judge().stable is False:
+        if descent.saddles >= FOLLOWED or descent.builds_used_up:
+            descent.warnings.append(
+                f"the point reached is a saddle, after {descent.saddles} others and "
+                f"{descent.builds} Fock builds: allow more with maxfun, or try kick=0.1"
+            )
+            return
+        descent.follow()
 
 
 def _begin(mf: Any, options: Options, dm0: Any, smearing: Smearing | None) -> Start:

@@ -17,6 +17,7 @@ from .layout import OrbitalLayout, at_place, layout_of
 from .open_shell import OpenShellEnergy
 
 NEARLY_CONVERGED = 1e-3  # Ha, of PySCF's gradient
+DIIS_CYCLES = 8  # before a descent
 LONGER = 3  # times the cycles asked for, at most, while DIIS converges
 
 
@@ -53,8 +54,12 @@ def start(
     else:
         if dm0 is None:
             dm0 = mf.make_rdm1() if own else mf.get_init_guess(mf.mol, mf.init_guess)
+        if not builder.electrons:
+            raise ValueError(
+                f"{type(mf).__name__} holds no electrons; there is nothing to minimise"
+            )
         orbitals = _of_fock(builder, builder(dm0).matrices, A)
-        orbitals, build, cycles = _iterated(builder, orbitals, diis, smearing is not None)
+        orbitals, build, cycles = iterated(builder, orbitals, diis, smearing is not None)
     if smearing is not None:
         same = build if smearing == smearing_of(mf) else None  # PySCF's occupations are these
         return _ensemble(builder, layout, orbitals, smearing, cycles, same)
@@ -75,12 +80,13 @@ def _of_fock(builder: FockBuilder, F: Any, A: Array) -> Orbitals:
     return Orbitals(C, energies, mf.get_occ(energies, C))
 
 
-def _iterated(
+def iterated(
     builder: FockBuilder, first: Orbitals, cycles: int, patient: bool
 ) -> tuple[Orbitals, Any, int]:
     """The orbitals of lowest energy in some of PySCF's cycles, with the build at them.
 
-    The first of the ``cycles`` is the step from the guess to ``first``.
+    The first of the ``cycles`` is the step from the guess to ``first``.  PySCF's callback and
+    checkpoint file see every cycle.
     """
     if cycles < 2:
         return first, None, 0
@@ -98,13 +104,15 @@ def _iterated(
             build = Build(float(envs["e_tot"]), envs["fock"], envs["dm"], envs["vhf"])
             orbitals = Orbitals(envs["mo_coeff"], envs["mo_energy"], envs["mo_occ"])
             best[:] = [build, orbitals, value]
+        if callable(mf.callback):
+            mf.callback(envs)
 
     with _set(mf, max_cycle=LONGER * cycles * (1 + patient), check_convergence=watch):
         hf.kernel(
             mf,
             mf.conv_tol,
             mf.conv_tol_grad,
-            dump_chk=False,
+            dump_chk=bool(mf.chkfile),
             dm0=mf.make_rdm1(first.coefficients, first.filling),
             callback=keep,
             conv_check=False,
