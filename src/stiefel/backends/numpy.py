@@ -203,9 +203,6 @@ class NumpyKernels(Kernels):
     def factorise(self, M: Array) -> tuple[Any, Any]:
         return scipy.linalg.cho_factor(M), scipy.linalg.cho_solve
 
-    def numbers(self, scalars: Any) -> list[float]:
-        return list(map(float, scalars))
-
     def finite(self, A: Array) -> bool:
         return bool(np.isfinite(A).all())
 

@@ -221,7 +221,8 @@ class TangentRay(Ray):
         self._kernels, self._X, self._U = kernels, X, T
         prepared = self.prepare_tangent(kernels, X, T, theta)
         self._frame, *small = prepared
-        self._squared_defect, square, whole = kernels.numbers(small)
+        small = small if kernels.pure_numpy else kernels.numbers(small)
+        self._squared_defect, square, whole = small
         self.bounded_length = _root(square)
         # So little of T is tangent that W had better be formed.
         self.lossy = not square > self.LOSSY * whole
