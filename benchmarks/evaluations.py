@@ -41,6 +41,7 @@ OURS: dict[str, Any] = {
     "lbfgs-10": LBFGS(memory=10),
     "lbfgs-30": LBFGS(memory=30),
     "cg": "cg",
+    "accelerated": "accelerated",
     "trust-region": "trust-region",
 }
 # The same method without a part of it is no competitor.
@@ -67,8 +68,22 @@ def ours(method: Any) -> Callable[[peers.Meter, Any], None]:
 
 def count(task: Task, solve: Callable[[peers.Meter, Any], None], start: int, most: int) -> float:
     """Evaluations until the target, or infinity."""
+    return spent(task, solve, start, most)[0]
+
+
+def spent(
+    task: Task, solve: Callable[[peers.Meter, Any], None], start: int, most: int
+) -> tuple[float, float]:
+    """Evaluations and CPU seconds until the target; infinity, or nan if the library has no way."""
     x0 = task.start(start)
     meter = peers.Meter(task, x0, most)
+    began = time.process_time()
+    evaluations = _evaluations(meter, solve, x0)
+    seconds = time.process_time() - began - meter.own_seconds
+    return evaluations, seconds if math.isfinite(evaluations) else evaluations
+
+
+def _evaluations(meter: peers.Meter, solve: Callable[[peers.Meter, Any], None], x0: Any) -> float:
     try:
         solve(meter, x0)
     except peers.Reached:
@@ -134,6 +149,52 @@ def summary(counts: dict[str, dict[str, list[float]]]) -> None:
         print(f"{method:36}", *within, f"{int(np.sum(np.isinf(own))):4}")
 
 
+def compare(names: dict[str, Any], methods: list[str], starts: list[int], path: Path) -> None:
+    """Evaluations and CPU of everybody beside `auto`, one JSON line a run; see `record`.
+
+    Each is given up after six times the evaluations of `auto`.  A run is repeated where it takes
+    less than a fifth of a second, and the fastest one counts.
+    """
+    solvers = {**{name: ours(method) for name, method in OURS.items()}, **peers.SOLVERS}
+    with path.open("a") as file:
+        for name, make in names.items():
+            task = make()
+            for start in starts:
+                row, most = {}, 10_000
+                for method in ["auto", *(m for m in methods if m != "auto")]:
+                    try:
+                        row[method] = spent(task, solvers[method], start, most)
+                        if row[method][1] < 0.2:
+                            again = spent(task, solvers[method], start, most)
+                            row[method] = row[method][0], min(row[method][1], again[1])
+                    except Exception as error:
+                        print(name, method, repr(error)[:100], flush=True)
+                        row[method] = math.inf, math.inf
+                    if method == "auto" and math.isfinite(row["auto"][0]):
+                        most = int(6 * row["auto"][0]) + 100
+                file.write(json.dumps({"problem": name, "start": start, "spent": row}) + "\n")
+                file.flush()
+                print(name, start, row, flush=True)
+
+
+def record(path: Path) -> None:
+    """The comparison as a page: shares first, then the losses."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for i, unit in enumerate(("evaluations", "CPU")):
+        ratios = []
+        for row in rows:
+            runs = {m: v[i] for m, v in row["spent"].items() if m in COMPETITORS}
+            finite = {m: v for m, v in runs.items() if math.isfinite(v)}
+            best = min(finite, key=lambda m: finite[m])
+            ratios.append((runs["auto"] / finite[best], row["problem"], row["start"], best))
+        shares = [100 * sum(r[0] <= f for r in ratios) / len(ratios) for f in (1.0, 1.1, 1.5, 2.0)]
+        print(f"\n## {unit}: {len(ratios)} runs, `auto` within 1, 1.1, 1.5 and 2 of the best on "
+              + ", ".join(f"{share:.0f} %" for share in shares) + "\n")  # fmt: skip
+        print("| problem | start | auto/best | best |\n|---|---|---|---|")
+        for ratio, problem, start, best in sorted(ratios, reverse=True):
+            print(f"| {problem} | {start} | {ratio:.2f} | {best} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -145,11 +206,17 @@ def main() -> None:
     parser.add_argument("--starts", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--most", type=int, default=10_000)
     parser.add_argument("--save", type=Path)
+    parser.add_argument("--compare", type=Path, help="write evaluations and CPU to this file")
+    parser.add_argument("--record", type=Path, help="read them and print the page")
     arguments = parser.parse_args()
     problems = {n: PROBLEMS[n] for n in ARNT_SETUPS} | ARNT_TIGHT if arguments.arnt else PROBLEMS
     if arguments.only:
         problems = {n: p for n, p in problems.items() if any(w in n for w in arguments.only)}
     methods = arguments.methods or [*OURS, *([] if arguments.ours else peers.SOLVERS)]
+    if arguments.record:
+        return record(arguments.record)
+    if arguments.compare:
+        return compare(problems, methods, arguments.starts, arguments.compare)
     path = arguments.save
     saved = json.loads(path.read_text()) if path and path.exists() else {}
     print(f"{'evaluations, mean of the starts':36}", *(f"{m[:9]:>9}" for m in methods), "auto/best")

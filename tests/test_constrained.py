@@ -66,6 +66,8 @@ def test_a_sphere_with_a_linear_constraint_has_a_closed_form():
     nonlinear = NonlinearConstraint(lambda X: c @ X[:, 0], 0, 0, jac=lambda X: c.reshape(1, 12, 1))
     plain = NonlinearConstraint(lambda X: c @ X[:, 0], 0, 0)  # differences
     as_dict = {"type": "eq", "fun": lambda X: c @ X, "jac": lambda X: c[None, :]}
+    scipy = stiefel.minimize(fun, x0, constraints=linear, method="SLSQP")
+    assert scipy.nfev == stiefel.minimize(fun, x0, constraints=linear).nfev
     for given in (linear, nonlinear, plain, as_dict, [as_dict]):
         result = stiefel.minimize(fun, x0, constraints=given)
         assert result.success, result.message

@@ -101,6 +101,22 @@ def test_a_quadratic_function_needs_few_evaluations(seed):
     assert np.all(np.diff(learned.history["value"]) <= 1e-13)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leap_costs_few_proximal_steps(seed, monkeypatch):
+    """On the learned model Newton's steps come at once; after twenty others it would be 24 – 28."""
+    from stiefel.nonsmooth import quasi_newton
+
+    calls, real = [], quasi_newton.proximal_step
+
+    def counted(*given, **named):
+        calls.append(None)
+        return real(*given, **named)
+
+    monkeypatch.setattr(quasi_newton, "proximal_step", counted)
+    assert solve(affine(seed), True, seed).success
+    assert len(calls) <= 15
+
+
 def test_elsewhere_no_bit_changes():
     one, two = (solve(quartic(), learn) for learn in (True, False))
     assert one.success

@@ -314,9 +314,67 @@ class Infinite(L1):
         return np.inf
 
 
+class NotANumber(L1):
+    def value(self, X):
+        return np.nan
+
+
+class OtherWeight(L1):
+    """The proximal map of a larger weight: it has stationary points of its own."""
+
+    def prox(self, V, t):
+        return L1(1.3 * self.mu).prox(V, t)
+
+
+class Negative(L1):
+    """−h, which is concave, with the proximal map of h."""
+
+    def value(self, X):
+        return -super().value(X)
+
+
+class BreaksLater(L1):
+    """Infinite after eight values."""
+
+    def value(self, X):
+        object.__setattr__(self, "calls", getattr(self, "calls", 0) + 1)
+        return super().value(X) if self.calls <= 8 else np.inf
+
+
+class Raises(L1):
+    def prox(self, V, t):
+        raise KeyError("mine")
+
+
+class WrongShape(L1):
+    def prox(self, V, t):
+        return V[:3]
+
+
+HOSTILE = (Inconsistent, Broken, Infinite, NotANumber, OtherWeight, Negative, BreaksLater)
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("term", [Inconsistent(0.3), Broken(0.3), Infinite(0.3)], ids=repr)
-def test_hostile_terms_end_truthfully(method, term):
+def test_values_that_are_no_numbers_are_called_so(method):
+    fun, X0 = SparsePCA(30), stiefel.random_point(30, 2, seed=0)
+    for term in (NotANumber(0.3), Infinite(0.3)):
+        result = stiefel.minimize(fun, X0, nonsmooth=term, method=method, maxfun=300)
+        assert result.status is Status.NOT_FINITE
+        assert result.nit == 0
+
+
+def test_a_term_that_raises_or_has_another_shape():
+    fun, X0 = SparsePCA(30), stiefel.random_point(30, 2, seed=0)
+    with pytest.raises(KeyError, match="mine"):
+        stiefel.minimize(fun, X0, nonsmooth=Raises(0.3))
+    with pytest.raises(ValueError, match=r"prox of nonsmooth returned the shape \(3, 2\)"):
+        stiefel.minimize(fun, X0, nonsmooth=WrongShape(0.3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_terms_end_truthfully(method, kind):
+    term = kind(0.3)
     result = stiefel.minimize(
         SparsePCA(30),
         stiefel.random_point(30, 2, seed=0),

@@ -23,6 +23,7 @@ from stiefel.arguments import bind, leaves_of
 from stiefel.backends.arrays import describe
 from stiefel.backends.ranks import ALONE
 from stiefel.function.trees import Tree
+from stiefel.runs.progress import ProgressLine
 from stiefel.runs.result import Result
 from stiefel.types import Array, Manifolds, Status
 
@@ -145,7 +146,8 @@ def _pair(fun: Any, jac: Any) -> Callable[[Array], tuple[float, Array]]:
     return both
 
 
-REFUSED = ("precond", "comm", "checkpoint", "stop", "hessp")
+CONSTRAINED_METHODS_OF_SCIPY = ("SLSQP", "trust-constr")  # its own for constraints
+REFUSED = ("precond", "comm", "checkpoint", "stop", "hessp", "fnoise")
 
 
 def is_constrained(arguments: dict[str, Any]) -> bool:
@@ -176,7 +178,9 @@ def minimize_constrained(solve: Callable[..., Result], arguments: dict[str, Any]
     X = tree.unflatten(tuple(np.array(x, dtype=float) for x in leaves))
     blocks = blocks_of(arguments["constraints"], arguments["bounds"], term, X)
     L = Lagrangian(arguments["fun"], arguments["jac"], blocks, X)
-    names = ("manifold", "method", "maxiter", "maxfun", "maxtime", "callback")
+    names = ("manifold", "method", "maxiter", "maxfun", "maxtime", "callback", "progress")
+    if arguments["method"] in CONSTRAINED_METHODS_OF_SCIPY:
+        arguments = arguments | {"method": "auto"}
     run = _Run(solve, L, outer, *(arguments[name] for name in names))
     rtol = arguments["rtol"]
     return run(X, 1e-6 if rtol is None else rtol, arguments["gtol"])
@@ -193,6 +197,9 @@ def _refuse(arguments: dict[str, Any]) -> None:
     for name in REFUSED:
         if arguments[name] is not None:
             raise ValueError(f"constraints=, bounds= and L1(mu, of=A) do not go with {name}=")
+    for name in ("ftol", "resume"):
+        if arguments[name]:
+            raise ValueError(f"constraints=, bounds= and L1(mu, of=A) do not go with {name}=")
 
 
 @dataclass
@@ -206,6 +213,7 @@ class _Run:
     maxfun: int | None
     maxtime: float | None
     callback: Any
+    progress: bool
     nit: int = 0
     seconds: float = 0.0
 
@@ -256,6 +264,7 @@ class _Run:
             most_iterations=self.maxiter,
             most_seconds=math.inf if self.maxtime is None else self.maxtime,
             callback=self.callback,
+            line=ProgressLine(None) if self.progress else None,
         )
         if not (isinstance(self.method, str) and self.method == "auto" and run.prepare(X)):
             return X, None
@@ -269,7 +278,10 @@ class _Run:
         first.grad = run.user_point(m.gradient)
         first.feasibility = float(run.history["defect"][-1])
         first.restarts, first.history = run.restarts, run.history
-        return X, self._package(stage, first, status, [])
+        finished = self._package(stage, first, status, [])
+        if run.line is not None:
+            run.line.close(finished.message)
+        return X, finished
 
     def _inner(self, X: Array, gtol: float) -> Result:
         spent = self.L.nfev
@@ -286,6 +298,7 @@ class _Run:
             maxfun=limit,
             maxtime=left,
             callback=self.callback,
+            progress=self.progress and gtol < math.inf,
         )
         self.nit += result.nit
         self.seconds += result.seconds

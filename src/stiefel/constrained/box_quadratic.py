@@ -37,13 +37,21 @@ def box_minimum(M: Array, q: Array, lower: Array, upper: Array, start: Array) ->
         free = np.flatnonzero(at == 0)
         if len(free):
             rhs = -(q + M @ nu)[free]
-            nu[free] = scipy.linalg.solve(M[np.ix_(free, free)], rhs, assume_a="pos")
+            nu[free] = _solution(M[np.ix_(free, free)], rhs)
     return _active_set(M, q, lower, upper)
 
 
+def _solution(M: Array, rhs: Array) -> Array:
+    factor, failed = scipy.linalg.lapack.dpotrf(M, lower=1)
+    if failed:
+        return np.linalg.lstsq(M, rhs, rcond=None)[0]
+    return scipy.linalg.lapack.dpotrs(factor, rhs, lower=1)[0]
+
+
 def _active_set(M: Array, q: Array, lower: Array, upper: Array) -> Array:
-    R = scipy.linalg.cholesky(M)
-    target = scipy.linalg.solve_triangular(R, -q, trans=1)
+    theta, V = np.linalg.eigh(M)
+    theta = np.maximum(theta, DUAL_RIDGE * theta[-1])
+    R, target = np.sqrt(theta)[:, None] * V.T, -(V.T @ q) / np.sqrt(theta)
     same = lower == upper
     nu = np.array(lower, dtype=float)
     if not same.all():

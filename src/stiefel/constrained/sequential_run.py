@@ -15,6 +15,7 @@ from stiefel.backends.ranks import ALONE
 from stiefel.function.trees import Tree
 from stiefel.nonsmooth.space import Space, space_of
 from stiefel.runs.ledger import History, Record, Snapshot
+from stiefel.runs.progress import ProgressLine
 from stiefel.types import Array, Manifold, Manifolds, Status
 
 from .blocks import ConstraintBlock
@@ -42,6 +43,7 @@ class SequentialRun:
     most_iterations: float
     most_seconds: float
     callback: Any
+    line: ProgressLine | None = None
     history: History = field(default_factory=History)
     nit: int = 0
     restarts: int = 0
@@ -131,13 +133,15 @@ class SequentialRun:
         )
 
     def _limit(self, s: State, m: Measures, seconds: float) -> Status | None:
-        if self.callback is not None:
+        if self.callback is not None or self.line is not None:
             n = self.evaluations()
             told = Snapshot(
                 self.user_point(s.at.x), s.at.f, m.stationarity, 1.0 / s.factor, self.nit, n, n,
                 self.restarts, seconds,
             )  # fmt: skip
-            if self.callback(told):
+            if self.line is not None:
+                self.line(told)
+            if self.callback is not None and self.callback(told):
                 return Status.STOPPED_BY_CALLBACK
         if self.evaluations() >= self.most_evaluations:
             return Status.MAX_EVALUATIONS

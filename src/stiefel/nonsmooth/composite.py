@@ -131,7 +131,8 @@ class Composite(Problem):
         """What the driver reads: the point, F and χ there, with (x − z)/t for a gradient."""
         X, G = self.space.point(at.x), self.space.point((at.x - at.z) / at.t)
         self._newest[:] = [at]
-        return X, Gradient(at.total, G, at.chi)
+        finite = math.isfinite(at.total) and math.isfinite(at.chi)
+        return X, Gradient(at.total, G, at.chi, finite=finite)
 
     def recent(self, x: Array) -> ProximalPoint | None:
         """What is known at x, if it is the point that was booked last."""

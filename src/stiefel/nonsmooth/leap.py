@@ -20,6 +20,7 @@ from .quasi_newton import QuasiNewton, State
 
 TRUSTED_ERROR = 0.01  # of what the operator foretells, at which f̂ is minimised
 STEPS_OF_A_LEAP = 100  # on f̂, at most
+STEPS_BEFORE_NEWTON = 3  # on f̂ products cost little: test_a_leap_costs_few_proximal_steps
 
 
 def is_ready(s: State) -> bool:
@@ -53,7 +54,7 @@ def _foretold(problem: Composite, s: State, newton: Any) -> State:
     model = surrogate(problem, at, s.operator)
     rounding = 1e3 * problem.noise.eps * math.sqrt(float(at.g @ at.g))
     target = max(s.operator.error * at.chi, rounding)
-    state = newton.begun(s._replace(operator=NO_OPERATOR))
+    state = newton.begun(s._replace(operator=NO_OPERATOR))._replace(left=STEPS_BEFORE_NEWTON)
     for _ in range(STEPS_OF_A_LEAP):
         if state.at.norm <= target or (state.restarted and state.watch.blind):
             break

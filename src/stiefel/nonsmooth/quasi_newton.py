@@ -31,7 +31,7 @@ from .composite import Composite, ProximalPoint, Value
 from .learned_operator import NO_OPERATOR, LearnedOperator
 from .pattern import same
 from .smooth_piece import piece_direction
-from .subproblem import COARSEST, FINEST, LowRankModel, ProximalStep, proximal_step
+from .subproblem import LowRankModel, ProximalStep, proximal_step
 
 MOST_REJECTIONS = 40
 REJECTIONS_IN_NOISE = 5
@@ -98,17 +98,15 @@ class QuasiNewton:
         self, problem: Composite, at: ProximalPoint, t: float, memory: LowRankModel | None
     ) -> tuple[ProximalStep, float]:
         """The step and the decrease it predicts, which its residual must not hide."""
-        h, coarsest = problem.h, COARSEST
-        size = math.sqrt(float(at.L @ at.L))
-        while True:
-            step = proximal_step(h, at.x, at.g, t, at.L, memory, coarsest=coarsest)
-            if not step.solved and memory is not None:
-                memory = None
-                continue
-            predicted = -(float(at.g @ step.v) + h.value(step.z) - at.h)
-            if predicted > 10.0 * size * step.residual or coarsest <= FINEST:
-                return step, predicted
-            coarsest = max(1e-3 * coarsest, FINEST)
+        h = problem.h
+
+        def predicted(z: Array, v: Array) -> float:
+            return at.h - h.value(z) - float(at.g @ v)
+
+        step = proximal_step(h, at.x, at.g, t, at.L, memory, predicted=predicted)
+        if not step.solved and memory is not None:
+            step = proximal_step(h, at.x, at.g, t, at.L, predicted=predicted)
+        return step, predicted(step.z, step.v)
 
     def _accepted(
         self,

@@ -25,6 +25,7 @@ memory there is no such function, and a step that is not solved is left to the c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ MOST_INNER_STEPS = 60
 # Residuals at which the iteration ends: 0.1‖V‖² for a step, a part of ‖V‖ for its length alone.
 FINEST, COARSEST = 1e-13, 1e-4
 ROUGHLY = 0.01
+HIDDEN = 10.0  # times the residual: the least decrease that a residual may stand beside
 LEAST_DAMPING = 1e-3  # damping
 BISECTIONS = 40
 
@@ -85,14 +87,15 @@ def proximal_step(
     L: Array,
     memory: LowRankModel | None = None,
     roughly: bool = False,
-    coarsest: float = COARSEST,
+    predicted: Callable[[Array, Array], float] | None = None,
 ) -> ProximalStep:
     """The step of the model at x; ``L`` is where Λ starts.
 
-    ``roughly``: only to a hundredth of its length; ``coarsest``: the residual allowed otherwise.
+    ``roughly``: only to a hundredth of its length.  ``predicted``: the decrease that a step (z, v)
+    predicts, which its residual, a part of XΛ, must not hide.
     """
     space = h.space
-    base = x - t * g
+    base, size = x - t * g, math.sqrt(float(L @ L))
     U, K_inverse = no_memory(space) if memory is None else memory
 
     def at(b: Array, M: Array) -> _Trial:
@@ -106,8 +109,12 @@ def proximal_step(
 
     def accurate(now: _Trial) -> bool:
         square = float(now.v @ now.v)
-        target = ROUGHLY * math.sqrt(square) if roughly else min(0.1 * square, coarsest)
-        return now.size <= max(target, FINEST)
+        target = ROUGHLY * math.sqrt(square) if roughly else min(0.1 * square, COARSEST)
+        if not now.size <= max(target, FINEST):
+            return False
+        if predicted is None or now.size <= FINEST:
+            return True
+        return predicted(now.z, now.v) > HIDDEN * size * now.size
 
     now = at(np.zeros(len(U)), t * L)
     for _ in range(MOST_INNER_STEPS):

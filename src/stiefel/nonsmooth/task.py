@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stiefel.backends.arrays import describe
+from stiefel.backends.arrays import describe, to_numpy
 from stiefel.function.counted import EvaluationLimit
 from stiefel.function.trees import Tree
 from stiefel.runs.result import Result, Status
@@ -91,6 +91,13 @@ def _checked(h: Any, X: Array, name: str) -> Term:
         raise ValueError("L1(mu, of=A) is for a single matrix X; expected terms without of=")
     if hasattr(h, "check"):
         h.check(X, name)
+    point = to_numpy(X)
+    shape = np.shape(h.prox(point, 1.0))
+    if shape != point.shape:
+        raise ValueError(
+            f"the prox of nonsmooth returned the shape {shape}; expected {point.shape}, "
+            f"that of {name}"
+        )
     return h
 
 

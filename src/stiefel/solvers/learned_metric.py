@@ -235,11 +235,11 @@ def product_pair(
     """The pair of a product HW with the Hessian at x: no step is a better sample of it."""
     s = geometry.raise_index(x, W)
     leaves = zip(_leaves(geometry, x), parts_of(s), parts_of(HW), learned, strict=True)
-    seen = tuple(
-        None if leaf.P is None else squares_at(_kernels(factor, part), part, t, y)
+    pairs = [
+        Secant(t, y, None if leaf.P is None else squares_at(_kernels(factor, part), part, t, y))
         for (factor, part), t, y, leaf in leaves
-    )
-    return Secant(s, HW, seen if isinstance(s, tuple) else seen[0])
+    ]
+    return Secant(*zip(*pairs, strict=True)) if isinstance(s, tuple) else pairs[0]
 
 
 def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
