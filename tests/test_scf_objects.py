@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from pyscf import cc, dft, gto, mcscf, mp, qmmm, scf, tdscf, x2c
 from pyscf.pbc import gto as pbc_gto
 from pyscf.pbc import scf as pbc_scf
 
-from stiefel.applications.scf import descent, direct, minimize
+from stiefel.applications.scf import Block, descent, direct, minimize
+from stiefel.applications.scf.energy import Orbitals
 from stiefel.applications.scf.stability import internal
 
 WATER = "O 0 0 0; H 0 0.75 0.6; H 0 -0.75 0.6"
@@ -229,6 +231,18 @@ def cell():
 def test_mix_needs_two_spins_and_not_two_matrices(cell):
     with pytest.raises(ValueError, match="KRHF"):
         minimize(pbc_scf.KRHF(cell, cell.make_kpts([1, 1, 2])), mix=0.6)
+
+
+def test_inverted_levels_are_said():
+    """Two atoms of aluminium with 2 × 2 × 1 k-points end so; here with made-up levels."""
+    run = object.__new__(descent.Descent)
+    blocks = [Block(None, kpoint, None, 1, np.eye(2)) for kpoint in range(2)]
+    run.energy = SimpleNamespace(layout=SimpleNamespace(blocks=blocks))
+    for second, expected in ((0.5, 0), (0.2, 1)):
+        run.warnings = []
+        levels = [np.array([0.1, 0.6]), np.array([0.4, second])]
+        run._warn_of_inverted_levels(Orbitals(None, levels, [np.array([2.0, 0.0])] * 2))
+        assert len(run.warnings) == expected
 
 
 def test_stability_of_unrestricted_k_points(cell):

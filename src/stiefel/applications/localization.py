@@ -95,7 +95,7 @@ def localize(
     *,
     start: Array | int | None = None,
     rtol: float = 1e-7,
-    method: Any = "lbfgs",
+    method: Any = "trust-region",
     precond: bool = True,
     progress: bool = False,
 ) -> Localized:
@@ -111,7 +111,8 @@ def localize(
         An orthogonal matrix (n, n), a seed of a random one, or None for seed 0.  The given
         orbitals themselves are no start: symmetry makes them a saddle as a rule.
     rtol, method, progress
-        As for `stiefel.minimize`; the method "trust-region" uses exact products with the Hessian.
+        As for `stiefel.minimize`; the method "trust-region" uses exact products with the Hessian,
+        each as dear as an evaluation.
     precond
         Whether steps are divided by the second derivatives of the angles between two orbitals.
 

@@ -22,6 +22,7 @@ FIRST_STEP = 0.3  # along the direction below a saddle, of one radian
 SMALLEST_STEP = 1e-3
 REOCCUPIED = 5  # times at most
 SAME_ENERGY = 1e-10  # Ha
+INVERTED = 1e-3  # Ha between levels; degenerate ones differ by less
 FLAT_SADDLE = 1e-6  # Ha; one that leads down by less has small gradients all around it
 MAX_BUILDS = 1000
 PAIRS_OF_OCCUPATIONS = 40  # of L-BFGS: a test's Fe takes 125 builds, with ten pairs 190
@@ -200,6 +201,7 @@ class Descent:
         after = energy.layout.filled_as(now.coefficients, wanted, now.labels)
         counts = [[b.occupied for b in one.blocks] for one in (energy.layout, after)]
         if counts[0] == counts[1]:
+            self._warn_of_inverted_levels(now)
             return False
         before = self.energy, self.result
         self.energy = type(energy)(energy.builder, after)
@@ -213,6 +215,18 @@ class Descent:
             )
             return False
         return True
+
+    def _warn_of_inverted_levels(self, now: Orbitals) -> None:
+        """An occupied level may lie above an empty one of its own block; PySCF's occupations."""
+        for block in self.energy.layout.blocks:
+            energies, filling = block.of(now.energies), block.of(now.filling)
+            occupied, empty = energies[filling > 0], energies[filling <= 0]
+            if occupied.size and empty.size and occupied.max() > empty.min() + INVERTED:
+                self.warnings.append(
+                    "at a k-point or in an irrep an occupied level lies above an empty one, and "
+                    "the point is a minimum: use mf.smearing(sigma) for a metal"
+                )
+                return
 
     def self_consistent(self) -> None:
         """With occupations: go on from H̃ = F while that is lower, and end there if it is equal.
