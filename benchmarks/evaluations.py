@@ -5,12 +5,14 @@
     python benchmarks/evaluations.py --arnt                  the ARNT set to 1e-6 and to 1e-10
     python benchmarks/evaluations.py --only Kohn tree --methods auto lbfgs-10 --starts 5 6 7
     python benchmarks/evaluations.py --save counts.json      counts are read and added to the file
+    python benchmarks/evaluations.py --compare runs.jsonl    evaluations and CPU of everybody
+    python benchmarks/evaluations.py --record runs.jsonl     the page that is made of them
 
 An evaluation is a value with its gradient; a product with the Hessian is made of two gradients and
 counts as one evaluation.  Every run ends when a gradient that was asked for is small enough, or f
 where that was asked for, and is given up after --most evaluations.  The table has the sum over the
-starts, and beside it by what factor the best one is better; counts are deterministic, no time is
-measured.
+starts, and beside it by what factor the best one is better; counts are deterministic.  CPU is
+measured with --compare only.
 """
 
 from __future__ import annotations
@@ -179,7 +181,8 @@ def compare(names: dict[str, Any], methods: list[str], starts: list[int], path: 
 
 def record(path: Path) -> None:
     """The comparison as a page: shares first, then the losses."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = map(json.loads, path.read_text().splitlines())
+    rows = list({(row["problem"], row["start"]): row for row in lines}.values())
     for i, unit in enumerate(("evaluations", "CPU")):
         ratios = []
         for row in rows:

@@ -49,7 +49,7 @@ CG = "solvers/conjugate_gradient.py"
 LBFGS = "solvers/lbfgs.py"
 PAIRS = "solvers/memory.py"
 ROWS = "solvers/row_model.py"
-ROW_INVERSE = "solvers/row_inverse.py"
+ROW_MEMORY = "solvers/row_memory.py"
 RECOGNITION = "solvers/row_recognition.py"
 SECANT = "solvers/secant_search.py"
 TWO_SIDED = "solvers/two_sided.py"
@@ -93,7 +93,7 @@ MUTANTS = (
         "weighed",
     ),
     Mutant(
-        ROWS,
+        RECOGNITION,
         "seen.asymmetry_with_point(D, zero, zero) <= gate",
         "True",
         "a gradient with a constant part is taken for one without",
@@ -101,8 +101,8 @@ MUTANTS = (
         "linear_term or third_step",
     ),
     Mutant(
-        ROWS,
-        "if span or len(D) > self.widest:",
+        RECOGNITION,
+        "if span or len(D) > gates.widest:",
         "if True:",
         "the mirrored point is never asked",
         "test_row_model.py",
@@ -110,14 +110,14 @@ MUTANTS = (
     ),
     Mutant(
         ROWS,
-        "if asymmetry(UZ, squares) > self.decay:",
+        "if asymmetry(UZ, squares) > (self.decay if exact else self.nearly):",
         "if False:",
         "memory that has decayed is kept",
         "test_row_model.py",
         "decayed",
     ),
     Mutant(
-        ROWS,
+        RECOGNITION,
         "if close == CLOSE:",
         "if False:",
         "nearly quadratic functions of the span are left alone",
@@ -125,7 +125,7 @@ MUTANTS = (
         "span_gain",
     ),
     Mutant(
-        ROW_INVERSE,
+        ROW_MEMORY,
         "if sums[worst] <= UNRELIABLE**2:",
         "if True:",
         "Ritz vectors with errors are used",

@@ -111,3 +111,28 @@ def test_trees_spheres_and_rotations():
 def test_a_function_that_is_no_scalar_is_refused():
     with pytest.raises(TypeError, match="expected a real scalar"):
         stiefel.jax.minimize(lambda X: X, jnp.eye(4)[:, :2])
+
+
+@pytest.mark.slow
+def test_few_slots_give_what_all_at_once_give(monkeypatch):
+    """Problems that end at once, or not at all, pass through the slots like the others."""
+    A, weights, x0 = problems(11)
+    A[2], A[7] = 0.0, np.nan
+    A[9] *= 1e12
+
+    def solved(slots):
+        monkeypatch.setattr("stiefel.batched.jax_pool.WIDTH", slots)
+        monkeypatch.setattr("stiefel.batched.jax_pool.REFILL", 2)
+        mapped = jax.vmap(lambda a, x: solve(a, x, weights))
+        text = str(jax.make_jaxpr(mapped)(A, x0))
+        return jax.jit(mapped)(A, x0), text
+
+    (few, inner), (whole, outer) = solved(4), solved(64)
+    assert "callback" not in inner and inner != outer
+    np.testing.assert_array_equal(few.status, whole.status)
+    np.testing.assert_array_equal(few.nfev, whole.nfev)
+    np.testing.assert_allclose(few.fun, whole.fun, rtol=1e-12)
+    np.testing.assert_allclose(few.x, whole.x, atol=1e-6)
+    assert stiefel.Status(int(few.status[7])) is stiefel.Status.NOT_FINITE
+    assert int(few.nfev[2]) == 1 and bool(few.success[2])
+    assert bool(few.success[jnp.array([0, 1, 3, 4, 5, 6, 8, 9, 10])].all())

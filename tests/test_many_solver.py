@@ -8,7 +8,8 @@ import pytest
 
 import stiefel
 from cases import PROBLEMS
-from stiefel.batched.kernels import NumpyMany, jacobi, side_by_side
+from stiefel.batched.kernels import jacobi
+from stiefel.batched.numpy_many import NumpyMany, side_by_side
 from stiefel.batched.result import ManyProgress
 from stiefel.solvers import METHODS
 
@@ -201,6 +202,25 @@ def test_failure_is_data_for_each_problem():
     assert stiefel.Status(found.status[1]) is stiefel.Status.NOT_FINITE
     assert stiefel.Status(found.status[3]) is stiefel.Status.STEP_NOT_FOUND
     assert "3 of 5 problems solved" in repr(found) and "NOT_FINITE (1)" in found.message
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_trial_that_is_not_finite_is_shortened(library):
+    """What it leaves behind is zeros in the memory, not NaN."""
+    xp = pytest.importorskip(library)
+    A, weights, x0 = brockett(5, scales=1.0, condition=20)
+    A, weights, calls = xp.asarray(A), xp.asarray(weights), []
+
+    def fun(X, index):
+        calls.append(len(index))
+        AX = A[index] @ X * weights
+        values = (X * AX).sum(axis=(1, 2))
+        if len(calls) in (6, 9):
+            values[1], AX[1] = np.nan, np.nan
+        return values, 2 * AX
+
+    found = stiefel.minimize_many(fun, xp.asarray(x0), jac=True, rtol=1e-8)
+    assert bool(found.success.all())
 
 
 def test_limits():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from threadpoolctl import threadpool_limits
 
 import stiefel
@@ -78,14 +77,8 @@ def enters(method, files, changes, depth):
 
 
 def test_an_iteration_of_auto_enters_few_rooms():
-    """What is reached today, never to rise; what it should be is the next test."""
-    enters("auto", 19, 130, 12)
-    enters(replace(METHODS["auto"], rows=None), 15, 91, 10)
-
-
-@pytest.mark.xfail(strict=True, reason="the row model's decisions, memory and inverse are apart")
-def test_an_iteration_of_auto_enters_fourteen_rooms():
-    enters("auto", 14, 90, 10)
+    enters("auto", 14, 66, 9)
+    enters(replace(METHODS["auto"], rows=None), 14, 90, 10)
 
 
 def test_an_iteration_of_the_paper_enters_few_rooms():

@@ -48,8 +48,21 @@ class JaxMany(PerProblem, JaxKernels):
     def subtract(self, G: Array, X: Array, S: Array) -> Array:
         return G - _times(X, S)
 
-    def block_sum(self, block: Array, weights: Array) -> Array:
-        return jnp.einsum("bm,bm...->b...", weights.astype(block.dtype), block)
+    def block_dot(self, block: Array, C: Array) -> Array:
+        products = jnp.einsum("bmi,bi->bm", self.conj(block), self.flat(self.weigh(C)))
+        return self.numbers(self.real(products))
+
+    def block_sum(self, block: Array, weights: Array, like: Array) -> Array:
+        summed = jnp.einsum("bm,bmi->bi", weights.astype(block.dtype), block)
+        return summed.reshape(like.shape)
+
+    def times_vector(self, A: Array, b: Array) -> Array:
+        return jnp.einsum("bij,bj->bi", A, b)
+
+    def put(self, a: Array, axis: int, i: Array, C: Array) -> Array:
+        # Behind a barrier, or the compiler writes a second time for a second use: a copy each.
+        new = jax.lax.dynamic_update_index_in_dim(a, C.astype(a.dtype), i, axis)
+        return jax.lax.optimization_barrier(new)  # type: ignore[no-untyped-call]
 
     def _exact_power(self, exponent: Array) -> Array:
         return jnp.ldexp(jnp.ones_like(exponent), exponent.astype(int))

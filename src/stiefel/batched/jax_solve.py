@@ -2,7 +2,7 @@
 
 Everything that the function closes over becomes an argument of the solve, so that `jit`, `vmap`
 and `grad` may trace it.  The solve is written for a batch; `vmap` makes the batch larger in place
-of mapping over the loop, so that the loop ends with the last problem and nothing is selected.
+of mapping over the loop, so that nothing is selected, and many problems share a few slots.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from stiefel.types import Array, Leaves, Manifolds
 
 from .border import Border, border_of, limits_of
 from .jax_implicit import attach
+from .jax_pool import run_pool, use_pool
 from .shared import METHODS, Status, Tree, check_place, describe
 from .solver import ManyLBFGS
 from .state import CODES, Limits, State
@@ -177,15 +178,16 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
 
     @custom_vmap
     def solve(x: Leaves, constants: tuple[Array, ...]) -> Solution:
-        evaluate = jax.vmap(value.gradient, in_axes=(axes, 0))
+        gradient = jax.vmap(value.gradient, in_axes=(axes, 0))
 
-        def shown(X: Leaves) -> tuple[Array, Leaves]:
-            shaped = zip(X, border.shapes, strict=True)
-            f, G = evaluate(constants, tuple(a.reshape(a.shape[0], *s) for a, s in shaped))
-            inner = zip(G, border.inner, strict=True)
-            return f, tuple(g.reshape(g.shape[0], *s) for g, s in inner)
+        def evaluate(constants: tuple[Array, ...], X: Leaves) -> tuple[Array, Leaves]:
+            f, G = gradient(constants, _shaped(X, border.shapes))
+            return f, _shaped(G, border.inner)
 
-        return run_loop(border, limits, shown, x)
+        if not use_pool(x[0].shape[0]):
+            return run_loop(border, limits, partial(evaluate, constants), x)
+        solver, x = _method(border, limits), _shaped(x, border.inner)
+        return run_pool(solver, evaluate, x, constants, mapped, partial(_solution, border))
 
     @solve.def_vmap
     def larger(size: int, batched: Any, x: Leaves, constants: tuple[Array, ...]) -> Any:
@@ -214,20 +216,25 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
 
 def run_loop(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
     """The loop; arrays have the axis of problems."""
-    auto = METHODS["auto"]
-    solver = ManyLBFGS(
-        border.leaves, limits, None, auto.memory, auto.metric, auto.initial_length, auto.caution
-    )
-    inner = zip(x, border.inner, strict=True)
-    start = solver.init(tuple(a.reshape(a.shape[0], *s) for a, s in inner))
+    solver = _method(border, limits)
 
     def going(state: State) -> Array:
         return jnp.any(state.status < 0)
 
-    state = jax.lax.while_loop(going, partial(solver.step, evaluate), start)
-    shaped = zip(state.best.x, border.shapes, strict=True)
+    start = solver.init(_shaped(x, border.inner))
+    return _solution(border, jax.lax.while_loop(going, partial(solver.step, evaluate), start))
+
+
+def _method(border: Border, limits: Limits) -> ManyLBFGS:
+    auto = METHODS["auto"]
+    return ManyLBFGS(
+        border.leaves, limits, None, auto.memory, auto.metric, auto.initial_length, auto.caution
+    )
+
+
+def _solution(border: Border, state: State) -> Solution:
     return Solution(
-        x=tuple(a.reshape(a.shape[0], *s) for a, s in shaped),
+        x=_shaped(state.best.x, border.shapes),
         fun=state.best.f / state.scale,
         success=state.status == CODES[Status.CONVERGED],
         status=state.status,
@@ -236,6 +243,10 @@ def run_loop(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Soluti
         gradient_norm=state.best.norm / state.scale,
         expected_decrease=state.best.decrease / state.scale,
     )
+
+
+def _shaped(leaves: Leaves, shapes: tuple[tuple[int, ...], ...]) -> Leaves:
+    return tuple(a.reshape(a.shape[0], *s) for a, s in zip(leaves, shapes, strict=True))
 
 
 __all__ = ["Solution", "minimize", "run_loop"]

@@ -13,15 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from stiefel.types import Array
 
-from .shared import Kernels, NumpyKernels
+from .shared import Kernels
 
 UNROLLED_SOLVE = 12  # rows of a system that is eliminated elementwise
 UNROLLED_EIGH = 4  # columns of a matrix that is diagonalised elementwise
-FEW_MATRICES = 300  # matrices, for which LAPACK takes less time
 SWEEPS = 4  # of Jacobi's method; three give six digits of a 4×4 matrix
 
 
@@ -48,6 +45,10 @@ class PerProblem(Kernels):
     def small_inner(self, A: Array, B: Array) -> Array:
         return self._dot(A, B)
 
+    def matrix_dots(self, A: Array, B: Array) -> Array:
+        """Re⟨A, B⟩ of every matrix of a batch, or of a batch of stacks, in their precision."""
+        return self.xp.sum(self.real(self.conj(A) * B), axis=(-2, -1))
+
     def largest(self, a: Array) -> Array:
         return self.numbers(self.xp.max(a, axis=_inner_axes(a)) if a.ndim > 1 else a)
 
@@ -58,23 +59,33 @@ class PerProblem(Kernels):
     def integers(self, a: Array) -> Array:
         return self.xp.astype(a, self.xp.int32)
 
-    # -- blocks (B, m, ...) of vectors ------------------------------------------------------
+    # -- blocks (B, m, N) of vectors --------------------------------------------------------
+
+    def flat(self, C: Array) -> Array:
+        """The numbers of every problem in one row, (B, N)."""
+        return self.xp.reshape(C, (C.shape[0], -1))
 
     def block_dot(self, block: Array, C: Array) -> Array:
         """Re⟨block_i, C⟩ for all i, shape (B, m)."""
-        products = self.real(self.conj(block) * self.weigh(C)[:, None, ...])
-        return self.numbers(self.xp.sum(products, axis=tuple(range(2, block.ndim))))
+        products = self.conj(block) @ self.flat(self.weigh(C))[:, :, None]
+        return self.numbers(self.real(products[:, :, 0]))
 
-    def block_sum(self, block: Array, weights: Array) -> Array:
-        """Σ_i weights_i block_i."""
-        return self.xp.sum(self.spread_out(weights, block) * block, axis=1)
+    def block_sum(self, block: Array, weights: Array, like: Array) -> Array:
+        """Σ_i weights_i block_i, in the shape of ``like``."""
+        weights = self.xp.astype(weights, block.dtype)
+        return self.xp.reshape((weights[:, None, :] @ block)[:, 0, :], tuple(like.shape))
 
-    def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
-        """``block`` with C in row ``row`` of the problems in the mask."""
-        rows = self.xp.arange(block.shape[1], device=self.device(row))
-        here = mask[:, None] & (row[:, None] == rows)
-        shape = tuple(here.shape) + (1,) * (block.ndim - 2)
-        return self.xp.where(self.xp.reshape(here, shape), C[:, None, ...], block)
+    def put(self, a: Array, axis: int, i: Array, C: Array) -> Array:
+        """``a`` with C in place of its part i along an axis, 1 or 2; in place where it can be."""
+        if axis == 1:
+            a[:, i] = C
+        else:
+            a[:, :, i] = C
+        return a
+
+    def times_vector(self, A: Array, b: Array) -> Array:
+        """A b for small matrices (B, m, m) and numbers (B, m)."""
+        return self.xp.sum(A * b[:, None, :], axis=-1)
 
     # -- decisions --------------------------------------------------------------------------
 
@@ -92,6 +103,10 @@ class PerProblem(Kernels):
             parts = [self.choose(mask, u, v) for u, v in zip(a, b, strict=True)]
             return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
         return self.xp.where(self.xp.reshape(mask, (-1,) + (1,) * (a.ndim - 1)), a, b)
+
+    def kept(self, mask: Array, a: Array) -> Array:
+        """a where the mask is set, else zero."""
+        return self.choose(mask, a, self.xp.zeros_like(a))
 
     def some(self, mask: Array) -> bool:
         """False only if it is known that no problem is in the mask."""
@@ -115,13 +130,13 @@ class PerProblem(Kernels):
         return out
 
     def take(self, a: Any, index: Array) -> Any:
-        """The problems in ``index``; of arrays, or of tuples of them."""
+        """The problems in ``index``; of arrays, or of tuples of them.  A single number stays."""
         if a is None:
             return None
         if isinstance(a, tuple):
             parts = [self.take(u, index) for u in a]
             return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
-        return a[index]
+        return a[index] if a.ndim else a
 
     def power_of_two(self, a: Array) -> Array:
         """The power of two next to 1/a, which rounds nothing; 1 where a is 0 or not finite."""
@@ -153,7 +168,7 @@ class PerProblem(Kernels):
     def joined(self, parts: Sequence[Any]) -> Any:
         """Parts of a batch, one after the other; of arrays, or of tuples of them."""
         first = parts[0]
-        if len(parts) == 1 or first is None:
+        if len(parts) == 1 or first is None or getattr(first, "ndim", 1) == 0:
             return first
         if isinstance(first, tuple):
             found = [self.joined(leaves) for leaves in zip(*parts, strict=True)]
@@ -258,187 +273,3 @@ def _rotation(k: PerProblem, dp: Array, dq: Array, apq: Array) -> tuple[Array, A
         return t, c, t * c, None
     e = xp.where(size > tiny, k.conj(apq) / xp.astype(size + tiny, apq.dtype), 1.0 + 0.0 * apq)
     return t, xp.astype(c, apq.dtype), xp.astype(t * c, apq.dtype), e
-
-
-# -- NumPy: problems lie side by side in memory -------------------------------------------------
-
-
-class Side(np.ndarray[Any, Any]):
-    """A stack (B, ..., n, k) whose first axis is the fastest in memory.
-
-    Elementwise operations keep the layout by themselves; products are sums of long vectors, in
-    place of B calls of BLAS.
-    """
-
-    def __matmul__(self, other: Any) -> Any:
-        return _product(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return _product(other, self)
-
-
-def _product(A: Any, B: Any) -> Any:
-    stack = A.shape[:-2] if A.ndim > B.ndim else B.shape[:-2]
-    out = empty((*stack, A.shape[-2], B.shape[-1]), np.result_type(A, B))
-    np.einsum("...ij,...jk->...ik", A.view(np.ndarray), B.view(np.ndarray), out=out)
-    return out.view(Side)
-
-
-def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array in the layout of `Side`."""
-    return _first_axis_last(np.empty((*shape[1:], shape[0]), dtype))
-
-
-def _first_axis_last(a: Any) -> Any:
-    """A view of a, stored with the batch last, that shows the batch first."""
-    last = a.ndim - 1
-    return a.transpose(last, *range(last))
-
-
-def side_by_side(a: Any) -> Any:
-    """A copy of a in the layout of `Side`."""
-    a = np.asarray(a)
-    stored = np.ascontiguousarray(a.transpose(*range(1, a.ndim), 0))
-    return _first_axis_last(stored).view(Side)
-
-
-_LETTERS = "ijklmn"
-
-
-class NumpyMany(PerProblem, NumpyKernels):
-    fast_memory = 1 << 17
-    number = np.dtype(np.float64)
-
-    def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
-        return formula(self, *arguments)
-
-    pure_numpy = fuses = False  # NumPy's own versions are for one problem
-    dot, gram, grams, pairing = Kernels.dot, Kernels.gram, Kernels.grams, Kernels.pairing
-
-    def adjoint(self, A: Array) -> Array:
-        return A.conj().mT if A.dtype.kind == "c" else A.mT
-
-    def overwriting(self) -> Kernels:
-        return self
-
-    def _product(self, A: Array, B: Array) -> Array:
-        return self.adjoint(A) @ B
-
-    def combine(self, X: Array, P: Array, U: Array, Q: Array) -> Array:
-        out = X @ P
-        out += U @ Q
-        return out
-
-    def subtract(self, G: Array, X: Array, S: Array) -> Array:
-        return G - X @ S
-
-    def assemble(self, rows: Any) -> Array:
-        stack = np.broadcast_shapes(*(part.shape[:-2] for row in rows for part in row))
-        height = sum(row[0].shape[-2] for row in rows)
-        width = sum(part.shape[-1] for part in rows[0])
-        out, top = empty((*stack, height, width), rows[0][-1].dtype), 0
-        for row in rows:
-            left, bottom = 0, top + row[0].shape[-2]
-            for part in row:
-                out[..., top:bottom, left : left + part.shape[-1]] = part
-                left += part.shape[-1]
-            top = bottom
-        return out.view(Side)
-
-    def _dot(self, A: Array, B: Array) -> Array:
-        inner = _LETTERS[: A.ndim - 1]
-        A, B = A.view(np.ndarray), B.view(np.ndarray)
-        A = A.conj() if A.dtype.kind == "c" else A
-        return self.numbers(np.einsum(f"b{inner},b{inner}->b", A, B).real)
-
-    def numbers(self, a: Array) -> Array:
-        return np.asarray(a, dtype=self.number)
-
-    def block_dot(self, block: Array, C: Array) -> Array:
-        inner = _LETTERS[: C.ndim - 1]
-        block, C = block.view(np.ndarray), self.weigh(C).view(np.ndarray)
-        block = block.conj() if block.dtype.kind == "c" else block
-        out = empty(block.shape[:2], block.dtype)
-        np.einsum(f"by{inner},b{inner}->by", block, C, out=out)
-        return self.numbers(out.real)
-
-    def block_sum(self, block: Array, weights: Array) -> Array:
-        inner = _LETTERS[: block.ndim - 2]
-        weights = np.asarray(weights, dtype=block.real.dtype)
-        out = empty((len(block), *block.shape[2:]), block.dtype)
-        np.einsum(f"by,by{inner}->b{inner}", weights, block.view(np.ndarray), out=out)
-        return out.view(Side)
-
-    def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
-        for i in range(block.shape[1]):  # mostly one row, as most problems keep step
-            here = mask & (row == i)
-            if here.any():
-                np.copyto(block[:, i], C, where=here.reshape((-1,) + (1,) * (C.ndim - 1)))
-        return block
-
-    def choose(self, mask: Array, a: Any, b: Any) -> Any:
-        if a is None or isinstance(a, tuple):
-            return super().choose(mask, a, b)
-        if mask.all():
-            return a
-        if not mask.any():
-            return b
-        if not isinstance(a, Side):
-            return np.where(mask.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
-        out = b.copy(order="K")
-        np.copyto(out, a, where=mask.reshape((-1,) + (1,) * (a.ndim - 1)))
-        return out
-
-    def _put(self, old: Array, index: Array, new: Array) -> Array:
-        out = old.copy(order="K")
-        out[index] = new
-        return out
-
-    def take(self, a: Any, index: Array) -> Any:
-        if isinstance(a, Side):
-            stored = a.view(np.ndarray).transpose(*range(1, a.ndim), 0)
-            return _first_axis_last(np.take(stored, index, axis=-1)).view(Side)
-        return super().take(a, index)
-
-    def own(self, a: Array) -> Array:
-        return side_by_side(a)
-
-    def _one_after_another(self, parts: Sequence[Array]) -> Array:
-        if not isinstance(parts[0], Side):
-            return np.concatenate(parts)
-        out, start = empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype), 0
-        for part in parts:
-            out[start : start + len(part)] = part
-            start += len(part)
-        return out.view(Side)
-
-    def shown(self, a: Array) -> Array:
-        return np.array(a, order="C", subok=False)
-
-    def eigh(self, A: Array) -> tuple[Array, Array]:
-        if len(A) >= FEW_MATRICES and A.shape[-1] <= UNROLLED_EIGH:
-            return jacobi(self, A)
-        values, vectors = np.linalg.eigh(np.ascontiguousarray(A))
-        return side_by_side(values), side_by_side(vectors)
-
-    def entries(self, A: Array) -> list[list[Array]]:
-        return super().entries(A.view(np.ndarray))
-
-    def assembled(self, entries: Sequence[Sequence[Array]], axes: int) -> Array:
-        first = entries[0][0]
-        out = empty((len(first), *first.shape[1:], len(entries), len(entries[0])), first.dtype)
-        for i, row in enumerate(entries):
-            for j, entry in enumerate(row):
-                out[..., i, j] = entry
-        return out[..., 0, :].view(Side) if axes == 1 else out.view(Side)
-
-    def _exact_power(self, exponent: Array) -> Array:
-        return np.ldexp(1.0, exponent.astype(int))
-
-    def frexp(self, a: Array) -> tuple[Array, Array]:
-        mantissa, exponent = np.frexp(a)
-        return mantissa, np.ldexp(1.0, exponent)
-
-    def last_bit(self, mantissa: Array, bits: int) -> Array:
-        digits = (np.abs(mantissa) * 2.0**bits).astype(np.int64)
-        return (digits & -digits) * 2.0**-bits

@@ -46,6 +46,7 @@ class RayTrial(NamedTuple):
 
     X: Array
     t: Array
+    U: Array | None = None  # W made about as large as X
     frame: Frame | None = None
     N: Array | None = None
 
@@ -88,14 +89,17 @@ class Matrices:
         return lower(self.k, X, E)[:3]
 
     def trial(self, X: Array, W: Array, t: Array) -> RayTrial:
-        frame, _, _ = cayley.prepare(self.k, X, W)
-        t = self.k.spread_out(t, X)
-        return RayTrial(*_swapped(cayley.point(self.k, X, W, frame, t), t, frame))
+        k = self.k
+        sigma = cayley.scale_of(k, k.matrix_dots(W, k.weigh(W)))
+        U, t = sigma * W, k.spread_out(t, X) / sigma
+        frame = cayley.unit_frame(k, cayley.Grams(*k.grams(X, U)))
+        X, N = cayley.point(k, X, U, frame, t)
+        return RayTrial(X, t, U, frame, N)
 
     def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant:
-        _, t, frame, N = trial
+        _, t, U, frame, N = trial
         assert frame is not None
-        return secant_pair(self.k, X, W, frame, N, t, *old, *new)
+        return secant_pair(self.k, X, U, frame, N, t, *old, *new)
 
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array:
         omega = self.k.spread_out(metric.omega, X)
@@ -119,9 +123,7 @@ class Matrices:
 
     def _largest(self, A: Array, B: Array) -> Array:
         """Re⟨A, B⟩ of the matrices of a problem, the largest."""
-        if A.ndim == 3:
-            return self.k._dot(A, B)
-        return self.k.largest(self.k.xp.sum(self.k.real(self.k.conj(A) * B), axis=(-2, -1)))
+        return self.k.largest(self.k.matrix_dots(A, B))
 
     def dot(self, V: Array, W: Array) -> Array:
         return self.k.dot(V, W)
@@ -151,11 +153,6 @@ class Matrices:
         for _ in range(2):
             X = self.k.subtract(1.5 * X, X, 0.5 * self.k.gram(X, X))
         return X
-
-
-def _swapped(point: tuple[Array, Array], t: Array, frame: Frame) -> tuple[Any, ...]:
-    X, N = point
-    return X, t, frame, N
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from functools import cache
 
 from stiefel.types import Array
 
-from .kernels import NumpyMany, PerProblem
+from .kernels import PerProblem
+from .numpy_many import NumpyMany
 from .shared import library
 
 

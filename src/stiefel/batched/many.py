@@ -1,6 +1,6 @@
 """`minimize_many`: the driver of the branch-free solver for NumPy and PyTorch; JAX compiles it.
 
-Problems that have ended are dropped from the batch when half of it has: their points were
+Problems that have ended are dropped from the batch when a quarter of it has: their points were
 written down when they ended, and are not touched again.
 """
 
@@ -31,7 +31,7 @@ from .shared import (
 from .solver import ManyLBFGS
 from .state import CODES, Limits, State
 
-KEEP = 0.5  # of the batch may have ended before it is packed
+KEEP = 0.75  # a batch is packed when no more than this part of it is running
 LEAST_PROBLEMS = 256  # problems of a part
 
 

@@ -1,11 +1,14 @@
-"""The secant pairs of every problem: `stiefel.solvers.pairs` with a ring of m rows for each.
+"""The secant pairs of every problem: `stiefel.solvers.memory` with one ring for all problems.
 
-R⁻¹ stands in the order of the ring, with zeros for rows that are not used; the next row is that
-of the oldest pair.  Small matrices have shape (B, m, m), blocks (B, m, ...) for each leaf.
+All problems write to the same row of the ring, which moves on at every evaluation: a row is then
+one contiguous piece of a block.  A problem that keeps no pair, because its trial was refused, has
+zeros in that row, which count for nothing.  R⁻¹ stands in the order of the ring.  Small matrices
+have shape (B, m, m), blocks (B, m, N) for each leaf of N numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,19 +24,22 @@ class Memory(NamedTuple):
     Y: Leaves
     inverse: Array  # R⁻¹, (B, m, m)
     diagonal: Array  # ⟨s_i, y_i⟩, (B, m)
-    row: Array  # where the next pair goes
-    in_use: Array  # pairs in use
+    row: Array  # where the next pair goes, a number
+
+    def in_use(self, k: PerProblem) -> Array:
+        """Which problems have a pair."""
+        return k.xp.max(self.diagonal, axis=1) > 0
 
 
 def no_pairs(k: PerProblem, x: Leaves, size: int, zero: Array) -> Memory:
     def block(leaf: Array) -> Array:
-        shape = (leaf.shape[0], size, *leaf.shape[1:])
+        shape = (leaf.shape[0], size, math.prod(leaf.shape[1:]))
         return k.own(k.xp.zeros(shape, dtype=leaf.dtype, device=k.device(leaf)))
 
-    count = k.integers(zero)
     diagonal = k.own(zero[:, None] + k.xp.zeros((1, size), dtype=zero.dtype, device=k.device(zero)))
     inverse = k.own(diagonal[:, :, None] * diagonal[:, None, :])
-    return Memory(tuple(map(block, x)), tuple(map(block, x)), inverse, diagonal, count, 0 * count)
+    row = k.integers(zero)[0]
+    return Memory(tuple(map(block, x)), tuple(map(block, x)), inverse, diagonal, row)
 
 
 def forget(k: PerProblem, memory: Memory, mask: Array) -> Memory:
@@ -41,32 +47,30 @@ def forget(k: PerProblem, memory: Memory, mask: Array) -> Memory:
     if not k.some(mask):
         return memory
     return memory._replace(
-        inverse=k.choose(mask, 0.0 * memory.inverse, memory.inverse),
-        diagonal=k.choose(mask, 0.0 * memory.diagonal, memory.diagonal),
-        in_use=k.xp.where(mask, 0 * memory.in_use, memory.in_use),
+        inverse=k.choose(mask, k.xp.zeros_like(memory.inverse), memory.inverse),
+        diagonal=k.choose(mask, k.xp.zeros_like(memory.diagonal), memory.diagonal),
     )
 
 
 def remember(
     leaves: tuple[Leaf, ...], memory: Memory, pairs: tuple[Secant, ...], sy: Array, keep: Array
 ) -> Memory:
-    """One more pair in the problems of ``keep``, without the oldest where they are many; 2mnk."""
-    k, xp = leaves[0].k, leaves[0].k.xp
+    """One more pair in the problems of ``keep``, in place of the oldest; 2mnk."""
+    k, xp, row = leaves[0].k, leaves[0].k.xp, memory.row
+
+    def written(block: Array, C: Array) -> Array:
+        return k.put(block, 1, row, k.flat(k.kept(keep, C)))
+
+    S = tuple(written(b, p.s) for b, p in zip(memory.S, pairs, strict=True))
+    Y = tuple(written(b, p.y) for b, p in zip(memory.Y, pairs, strict=True))
     size = memory.diagonal.shape[1]
-    S = tuple(k.write(b, memory.row, keep, p.s) for b, p in zip(memory.S, pairs, strict=True))
-    Y = tuple(k.write(b, memory.row, keep, p.y) for b, p in zip(memory.Y, pairs, strict=True))
-    sy = xp.where(keep, sy, xp.ones_like(sy))
-    rows = xp.arange(size, device=k.device(memory.row))
-    here = k.numbers(memory.row[:, None] == rows)
-    others = 1.0 - here
-    old = memory.inverse * others[:, :, None] * others[:, None, :]
-    Sy = block_dot(leaves, S, tuple(p.y for p in pairs))
-    column = here - xp.sum(old * Sy[:, None, :], axis=-1)
-    inverse = old + (column / sy[:, None])[:, :, None] * here[:, None, :]
-    diagonal = memory.diagonal * others + here * sy[:, None]
-    in_use = xp.minimum(memory.in_use + 1, 0 * memory.in_use + size)
-    small = (inverse, diagonal, (memory.row + 1) % size, in_use)
-    return Memory(S, Y, *k.choose(keep, small, memory[2:]))
+    here = xp.astype(xp.arange(size, device=k.device(sy)) == row, sy.dtype)
+    Sy = block_dot(leaves, S, tuple(p.y for p in pairs)) * (1.0 - here)
+    inverse = k.put(memory.inverse, 1, row, xp.zeros_like(memory.diagonal))
+    column = (here - k.times_vector(inverse, Sy)) / xp.where(keep, sy, xp.ones_like(sy))[:, None]
+    inverse = k.put(inverse, 2, row, k.kept(keep, column))
+    diagonal = k.put(memory.diagonal, 1, row, k.kept(keep, sy))
+    return Memory(S, Y, inverse, diagonal, (row + 1) % size)
 
 
 def apply_inverse(
@@ -78,13 +82,15 @@ def apply_inverse(
 ) -> Leaves:
     """−H g for cotangents g; γ = scale(φ(q)).  Without pairs it is −γ φ(g); 8mnk."""
     k, xp = leaves[0].k, leaves[0].k.xp
-    S, Y, inverse, diagonal, _, _ = memory
-    a = xp.sum(inverse * block_dot(leaves, S, g)[:, None, :], axis=-1)
-    r = phi(tuple(c - k.block_sum(b, a) for c, b in zip(g, Y, strict=True)))
+    S, Y, inverse, diagonal, _ = memory
+    a = k.times_vector(inverse, block_dot(leaves, S, g))
+    r = phi(tuple(c - k.block_sum(b, a, c) for c, b in zip(g, Y, strict=True)))
     gamma = scale(r)
     products = gamma[:, None] * block_dot(leaves, Y, r) - diagonal * a
-    c = xp.sum(products[:, :, None] * inverse, axis=1)
-    return tuple(k.block_sum(b, c) - k.spread_out(gamma, v) * v for v, b in zip(r, S, strict=True))
+    c = k.times_vector(xp.matrix_transpose(inverse), products)
+    return tuple(
+        k.block_sum(b, c, v) - k.spread_out(gamma, v) * v for v, b in zip(r, S, strict=True)
+    )
 
 
 def block_dot(leaves: tuple[Leaf, ...], block: Leaves, C: Leaves) -> Array:

@@ -104,16 +104,19 @@ class MaskedSearch:
     curvature: float = 0.9  # c₂
     longest: float = 3.0
 
-    def start(self, size: Array) -> Search:
-        """New searches along rays on which t = 1 moves a matrix by ``size``."""
+    def start(self, size: Array, before: Search | None = None) -> Search:
+        """New searches along rays on which t = 1 moves a matrix by ``size``.
+
+        The tables of doubts stay as the searches before left them: `_doubted` reads what is newer.
+        """
         xp, zero = self.k.xp, 0.0 * size
         moves = size > 0
         limit = xp.where(moves, self.longest / xp.where(moves, size, zero + 1.0), zero + math.inf)
-        none, table = zero > 0, self._table(zero)
-        count = self.k.integers(zero)
+        none, count = zero > 0, self.k.integers(zero)
+        tables = (self._table(zero),) * 2 if before is None else before[-2:]
         t = xp.minimum(zero + 1.0, limit)
         return Search(
-            t, zero, zero + math.inf, limit, zero, none, count, count, ~none, zero, table, table
+            t, zero, zero + math.inf, limit, zero, none, count, count, ~none, zero, *tables
         )
 
     def _table(self, zero: Array) -> Array:
@@ -181,12 +184,13 @@ class MaskedSearch:
         k, xp = self.k, self.k.xp
         if not k.some(doubt):
             return s, doubt
-        longer = s.doubt_t >= SHORTER * s.t[:, None]
+        rows = xp.arange(DOUBTS, device=k.device(s.doubts))
+        known = rows < s.doubts[:, None]
+        longer = known & (s.doubt_t >= SHORTER * s.t[:, None])
         same = xp.any(longer & (2.0 * gap[:, None] >= s.doubt_gap), axis=1)
         dwarfed = s.dwarfed & (gap > DWARFING_GAPS * xp.abs(area))
         count = s.doubts + 1
         is_noise = doubt & (same | ((count >= 3) & dwarfed))
-        rows = xp.arange(DOUBTS, device=k.device(s.doubts))
         here = doubt[:, None] & (s.doubts[:, None] % DOUBTS == rows)
         return s._replace(
             doubts=xp.where(doubt, count, s.doubts),

@@ -230,9 +230,9 @@ class ManyLBFGS:
             W=k.choose(arrived, tuple(W for W, _ in aims), s.W),
             slope=xp.where(arrived, slope, s.slope),
             size=xp.where(arrived, size, s.size),
-            search=k.choose(arrived, self.search.start(longest), s.search),
+            search=k.choose(arrived, self.search.start(longest, s.search), s.search),
             # Memory that does not descend is forgotten; without memory there is no way on.
-            fresh=dull & (s.memory.in_use > 0) | (s.fresh & ~arrived),
+            fresh=dull & s.memory.in_use(k) | (s.fresh & ~arrived),
             memory=forget(k, s.memory, dull),
         )
 

@@ -121,7 +121,7 @@ class Judge:
         failed = (failed | stranded) & (s.status == RUNNING)
         if not k.some(failed):
             return s
-        again = failed & (s.memory.in_use > 0)
+        again = failed & s.memory.in_use(k)
         limit = s.blind | (xp.abs(s.slope) <= self.noise.worst(s.f, s.magnitude))
         code = xp.where(limit, CODES[Status.ROUNDING_LIMIT], CODES[Status.STEP_NOT_FOUND])
         books = s.books._replace(restarts=s.books.restarts + k.integers(again))

@@ -19,11 +19,6 @@ class TorchMany(PerProblem, TorchKernels):
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         return formula(self, *arguments)
 
-    def write(self, block: Array, row: Array, mask: Array, C: Array) -> Array:
-        (index,) = torch.nonzero(mask, as_tuple=True)
-        block[index, row[index]] = C[index]
-        return block
-
     def choose(self, mask: Array, a: Any, b: Any) -> Any:
         return a if bool(mask.all()) else super().choose(mask, a, b)
 

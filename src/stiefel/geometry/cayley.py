@@ -68,8 +68,8 @@ class Frame(NamedTuple):
     """Ω on the span of X and U."""
 
     gram: Array  # Γ of [X, U], as measured
-    basis: Array  # B; its first columns are those of I
-    cobasis: Array  # A = J Bᴴ/σ
+    basis: Array  # B; its first columns are those of I; None for I itself, with σ = 1
+    cobasis: Array  # A = J Bᴴ/σ; None for J
     generator: Array  # K
 
 
@@ -79,6 +79,25 @@ def frame(k: Kernels, grams: Grams, basis: Array, sigma: Array | float) -> Frame
     upper, lower = halves(k.adjoint(basis) / sigma)
     cobasis = k.assemble([[-lower], [upper]])
     return Frame(gram, basis, cobasis, cobasis @ (gram @ basis))
+
+
+def unit_frame(k: Kernels, grams: Grams) -> Frame:
+    """The frame of the ray along U itself, which is about as large as X: B = I and K = JΓ."""
+    a, b, c = grams
+    bh = k.adjoint(b)
+    return Frame(k.assemble([[a, b], [bh, c]]), None, None, k.assemble([[-bh, -c], [a, b]]))
+
+
+def in_basis(frame: Frame, C: Array) -> Array:
+    """B C."""
+    return C if frame.basis is None else frame.basis @ C
+
+
+def in_cobasis(k: Kernels, frame: Frame, upper: Array, lower: Array) -> Array:
+    """A [upper; lower]."""
+    if frame.cobasis is None:
+        return k.assemble([[-lower], [upper]])
+    return frame.cobasis @ k.assemble([[upper], [lower]])
 
 
 def scale_of(k: Kernels, squares: Array) -> Array:
@@ -100,9 +119,11 @@ def displacement(k: Kernels, frame: Frame, t: Array | float) -> Array:
 @kernel
 def point_coefficients(k: Kernels, frame: Frame, t: Array | float) -> tuple[Array, Array]:
     """C with Q(t)X = [X, U] C, and N."""
-    N, B = displacement(k, frame, t), frame.basis
-    size = B.shape[-1] // 2
-    return orthonormalised(k, frame.gram, B[..., :size] + B @ N[..., :size]), N
+    N = displacement(k, frame, t)
+    size = N.shape[-1] // 2
+    B = k.eye(N) if frame.basis is None else frame.basis
+    C = B[..., :size] + in_basis(frame, N[..., :size])
+    return orthonormalised(k, frame.gram, C), N
 
 
 def orthonormalised(k: Kernels, gram: Array, C: Array) -> Array:
@@ -113,7 +134,7 @@ def orthonormalised(k: Kernels, gram: Array, C: Array) -> Array:
 
 def velocity_of(frame: Frame) -> tuple[Array, Array]:
     """C with φ(W) = ΩX = [X, U] C, and Γ C."""
-    C = frame.basis @ frame.generator[..., : frame.basis.shape[-1] // 2]
+    C = in_basis(frame, frame.generator[..., : frame.generator.shape[-1] // 2])
     return C, frame.gram @ C
 
 
@@ -214,7 +235,7 @@ def _along(k: Kernels, grams: Grams, M: Array) -> Frame:
 def velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
     """X'(t) = Z (I + N/2) K (I + N/2) [I; 0], a tangent at X(t); 4nk² + O(k³)."""
     size, half = X.shape[-1], k.eye(N) + 0.5 * N
-    P, Q = halves(frame.basis @ (half @ (frame.generator @ half[..., :size])))
+    P, Q = halves(in_basis(frame, half @ (frame.generator @ half[..., :size])))
     return k.combine(X, P, U, Q)
 
 
@@ -222,7 +243,7 @@ def velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
 def transported_velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
     """Q(t)φ(W) = Z (I + N) K [I; 0], a tangent at X(t); 4nk² + O(k³)."""
     K = frame.generator[..., : X.shape[-1]]
-    P, Q = halves(frame.basis @ (K + N @ K))
+    P, Q = halves(in_basis(frame, K + N @ K))
     return k.combine(X, P, U, Q)
 
 
@@ -233,8 +254,8 @@ def transport(
     """Q(t)V = V + t Z (I + N/2) A [X, U]ᴴV, a cotangent at X(t); 8nk² + O(k³)."""
     MV = k.weigh(V)
     XV, UV = k.reduce(k._product(X, MV), k._product(U, MV))
-    C = frame.cobasis @ k.assemble([[-t * XV], [-t * UV]])
-    P, Q = halves(frame.basis @ (C + 0.5 * (N @ C)))
+    C = in_cobasis(k, frame, -t * XV, -t * UV)
+    P, Q = halves(in_basis(frame, C + 0.5 * (N @ C)))
     return k.overwriting().subtract(k.subtract(V, X, P), U, Q)
 
 

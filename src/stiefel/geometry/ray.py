@@ -28,7 +28,7 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Curve
 
 from . import cayley, vector
-from .cayley import Frame, halves, velocity_of
+from .cayley import Frame, halves, in_basis, in_cobasis, velocity_of
 
 # -- secant pairs
 
@@ -103,8 +103,8 @@ def coefficients(
     """
     size = XG.shape[-1]
     C = 2.0 * N[..., :size] - t * frame.generator[..., :size]
-    c = frame.cobasis @ k.assemble([[t * XG], [t * UG]])
-    return *halves(frame.basis @ C), *halves(frame.basis @ (c + 0.5 * (N @ c)))
+    c = in_cobasis(k, frame, t * XG, t * UG)
+    return *halves(in_basis(frame, C)), *halves(in_basis(frame, c + 0.5 * (N @ c)))
 
 
 @kernel

@@ -153,7 +153,7 @@ class LBFGS:
         return replace(self, cost=cost)
 
     def step(self, problem: Problem, s: State) -> State:
-        search = self._short_search if s.rows.on else self._search
+        search = self._search if s.rows.known is None else self._short_search
         taken = search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)
@@ -171,16 +171,21 @@ class LBFGS:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
         pairs, gamma = s.pairs, s.gamma
-        learned, kept = still_invariant(geometry, x, at, s.learned)
-        if not kept:
-            pairs = pairs.forgotten()
-        ends, span = StepEnds(s.x, s.at, x, at), learned[0].metric.horizontal
-        rows = s.rows if self.rows is None else self.rows.observe(problem, s.rows, ends, span)
-        if rows.exact:
+        learned = s.learned
+        if len(learned) > 1 or learned[0].metric.horizontal:
+            learned, kept = still_invariant(geometry, x, at, learned)
+            pairs = pairs if kept else pairs.forgotten()
+        rows, old = s.rows, s.rows.known
+        if self.rows is not None and not (old is None and rows.looking is None):
+            part = taken.t * max(1.0, s.aim.curve.bounded_length / LONGEST_BY_ROWS)
+            ends, span = StepEnds(s.x, s.at, x, at, part), learned[0].metric.horizontal
+            rows = self.rows.observe(problem, rows, ends, span)
+        known = rows.known
+        if known is not None and known.exact:
             return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
-        if s.rows.exact:
+        if old is not None and old.exact:
             pairs, learned = self._without(problem, s.rows, x, learned)
-        elif self.metric is not None and problem.precond is None and not (rows.on or s.rows.on):
+        elif self.metric and problem.precond is None and known is None and old is None:
             # Steps of the row model are no sample of curvature: nothing is learned from them.
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
@@ -188,8 +193,8 @@ class LBFGS:
         if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
-            known = 0.0 if problem.precond else gamma  # a preconditioner leaves little to average
-            gamma = _smoothed(known, sy / square) if square > 0 else gamma
+            mean = 0.0 if problem.precond else gamma  # a preconditioner leaves little to average
+            gamma = _smoothed(mean, sy / square) if square > 0 else gamma
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
         return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)
@@ -210,24 +215,24 @@ class LBFGS:
 
         ``after`` a step pairs without blocks have done their work.
         """
-        geometry, forgot = problem.geometry, False
+        geometry, forgot, modelled = problem.geometry, False, rows.known is not None
         bare = at if at.aux is None else at._replace(aux=None)
         if at.norm == 0 or not at.finite:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
-        metric = metric_of(geometry, learned)
+        metric = learned[0].metric if modelled else metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma, rows)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        if (pairs.in_use or rows.on) and not slope < -LEAST_COSINE * at.norm * curve.length:
+        if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, learned, pairs.forgotten())
-            rows, forgot = GIVEN_UP if rows.on else rows, True
+            rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
             slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-        aim, used = Aim(T, slope, curve, metric), pairs.in_use
-        expected = -0.5 * slope if used or rows.on else math.inf
+        aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
+        expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
         known = x, bare, aim, pairs, learned, gamma, used, forgot, watch, rows
         return State(*known, expected_decrease=expected)

@@ -1,4 +1,4 @@
-"""What a run has seen of an operator A: vectors U, their images Z = A U, all inner products.
+"""What a run has seen of an operator A: vectors U, their images Z = A U, and its Ritz pairs.
 
 The vectors are kept in blocks of k, as the conjugates of columns, so that `flat` has the rows Uᴴ.
 They stay as they are until the memory is full.  What is used of them is orthogonal to X,
@@ -9,8 +9,8 @@ and exists in Gram matrices only; those are carried from X to X⁺ by the produc
 the new block.  Gram matrices are small, and NumPy's wherever the point lives; every tall product
 goes through the kernels of its library, and sums over ranks through their one reduction.
 
-Tall work with p vectors: a new block 8npk + 24nk², the direction 8npk + 10nk², a memory made
-smaller to q vectors 4npq + 6nq² + 8nqk.  Messages between ranks: two for a block, one for a
+Tall work with p vectors: a new block 8npk + 28nk², the direction 8npk + 8nk², a memory made
+smaller to q vectors 4npq + 6nq² + 12nqk.  Messages between ranks: two for a block, one for a
 direction, one for a memory made smaller.
 """
 
@@ -19,11 +19,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Gradient, NumpyArray
 
 NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
+DEPENDENT = 1e-5  # squared lengths beside the vectors before, relative to one, that are dropped
+UNRELIABLE = 0.1  # the skew part of K that a Ritz vector may have, relative to θ − c
 
 
 class Normal(NamedTuple):
@@ -32,6 +35,13 @@ class Normal(NamedTuple):
     UU: NumpyArray
     UZ: NumpyArray
     ZZ: NumpyArray
+
+
+class RitzPairs(NamedTuple):
+    """T and θ: the Ritz vectors are U°T."""
+
+    T: NumpyArray
+    theta: NumpyArray
 
 
 class SubspaceGrams(NamedTuple):
@@ -71,80 +81,84 @@ class RowMemory(NamedTuple):
         return self.used == self.U.shape[0]
 
 
-def image(k: Kernels, X: Array, at: Gradient, D: NumpyArray, offset: Array | None) -> Array:
-    """AX = (∇f(X) − C) D, with ∇f = G + X level and C the constant part of ∇f."""
-    G = at.G if offset is None else at.G - offset
-    return _image(k, G, X, *_placed(k, X, D, small(k, at.level).dot(D)))
+def begun(
+    k: Kernels, blocks: int, S: Array, Y: Array, X: Array, at: Gradient, D: NumpyArray, C: Any
+) -> RowMemory:
+    """A memory with the pair (S, Y D) as its first block; C is the constant part of ∇f."""
+    D_, level = _placed(k, X, D, small(k, at.level).dot(D))
+    U, Z, AX = _first(k, S, Y, X, at.G if C is None else at.G - C, D_, level)
+    U, Z = (_stored(k, V, blocks) for V in (U, Z))
+    return with_grams(k, U, Z, 1, X, AX)
 
 
-def begun(k: Kernels, blocks: int, S: Array, Z: Array, X: Array, AX: Array) -> RowMemory:
-    """A memory with one pair as its first block."""
-    U, Z = _deflated(k, S, Z, X, AX, _gram(k, X, S))
-    part = [_stored(k, V, blocks) for V in (U, Z)]
-    return _measured(k, part[0], part[1], 1, X, AX)
-
-
-def grown(k: Kernels, old: RowMemory, X0: Array, X: Array, AX: Array) -> RowMemory | None:
-    """With the block of one more step, which must fit; None for one that only rotates columns."""
-    S, T, *found = _differences(k, X0, old.AX, X, AX)
-    B, square, L, LL = _all_small(k, found)
-    S, T = _deflated(k, S, T, X, AX, *_placed(k, X, B))
-    cross = _all_small(k, _products(k, *_in_use(k, old), S, T, X, AX))
+def grown(
+    k: Kernels, old: RowMemory, X0: Array, X: Array, at: Gradient, D: NumpyArray, C: Any
+) -> RowMemory:
+    """At X = X0 + S with the block of that step, unless it only rotates columns."""
+    G = at.G if C is None else at.G - C
+    arrays = *_in_use(k, old), X0, old.AX, X, G, *_placed(k, X, D, small(k, at.level).dot(D))
+    S, T, AX, *found = _fused_step(*arrays) if k.pure_numpy else _step(k, *arrays)
+    B, square, L, LL, *cross = _all_small(k, found)
     size = len(B)
     if not float(np.trace(cross[2][:size, :size]).real) > NORMAL**2 * float(square):
-        return None
+        return with_grams(k, old.U, old.Z, old.used, X, AX)
     grams = _grams_after(old.grams, cross, B, L, LL)
+    if k.pure_numpy:
+        old.U[old.used], old.Z[old.used] = S.conj(), T.conj()
+        return RowMemory(old.U, old.Z, AX, old.used + 1, grams)
     U = k.write_row(old.U, old.used, k.conj(S))
     Z = k.write_row(old.Z, old.used, k.conj(T))
     return RowMemory(U, Z, AX, old.used + 1, grams)
-
-
-def seen_from(k: Kernels, old: RowMemory, X: Array, AX: Array) -> RowMemory:
-    """The same vectors seen from another point; 8np² + 8npk."""
-    return _measured(k, old.U, old.Z, old.used, X, AX)
 
 
 def newest(k: Kernels, old: RowMemory, X: Array) -> RowMemory:
     """The last block alone."""
     blocks, last = old.U.shape[0], old.used - 1
     U, Z = (_stored(k, k.conj(V[last, ...]), blocks) for V in (old.U, old.Z))
-    return _measured(k, U, Z, 1, X, old.AX)
+    return with_grams(k, U, Z, 1, X, old.AX)
 
 
 def compressed(k: Kernels, old: RowMemory, C: NumpyArray, X: Array) -> RowMemory:
-    """The combinations U°C and Z°C take the place of all vectors."""
+    """The combinations U°C and Z°C take the place of all vectors.
+
+    Their Gram matrices are computed anew: carried on, errors grow (Brockett 400×10 took 2,900
+    evaluations from one start of four, and 90 from the others).
+    """
     size, blocks = X.shape[-1], old.U.shape[0]
-    along = C.conj().T.dot(old.grams.UX)
-    weights = _placed(k, X, _padded(C, old, k), along)
-    pairs = zip(_in_use(k, old), (X, old.AX), strict=True)
-    parts = (_combined(k, V, W, *weights) for V, W in pairs)
+    weights = _placed(k, X, _padded(C, old, k), C.conj().T.dot(old.grams.UX))
+    arrays = *_in_use(k, old), X, old.AX, *weights
+    parts = _fused_combined(*arrays) if k.pure_numpy else _combined(k, *arrays)
     U, Z = (_blocks_of(k, rows, blocks, size) for rows in parts)
-    return _measured(k, U, Z, -(-C.shape[1] // size), X, old.AX)
+    return with_grams(k, U, Z, -(-C.shape[1] // size), X, old.AX)
 
 
-def projections(
-    k: Kernels, memory: RowMemory, X: Array, G: Array, W: NumpyArray, rotation: Array | None
-) -> tuple[Array, NumpyArray, NumpyArray, NumpyArray]:
-    """q = (G − X XᴴG) W, and UᴴQ, ZᴴQ, AXᴴQ of it; ``rotation`` is XᴴG where it is at hand."""
-    rotation = small(k, _gram(k, X, G) if rotation is None else rotation)
-    weights = _placed(k, X, W, rotation.dot(W))
-    q, *seen = _projected(k, *_in_use(k, memory), memory.AX, X, G, *weights)
-    p = memory.used * X.shape[-1]
-    Uq, Zq, AXq = _all_small(k, seen)
-    return q, Uq[:p], Zq[:p], AXq
+def with_grams(k: Kernels, U: Array, Z: Array, used: int, X: Array, AX: Array) -> RowMemory:
+    """These vectors seen from X; 8np² + 8npk."""
+    memory = RowMemory(U, Z, AX, used, None)  # type: ignore[arg-type]
+    arrays = *_in_use(k, memory), X, AX
+    found = _fused_products(*arrays) if k.pure_numpy else _all_products(k, *arrays)
+    found = _all_small(k, found)
+    p = used * X.shape[-1]
+    square, tall = [m[:p, :p] for m in found[:3]], [m[:p] for m in found[3:7]]
+    return memory._replace(grams=SubspaceGrams(*square, *tall, *found[7:]))
+
+
+def products(k: Kernels, memory: RowMemory, G: Array) -> list[NumpyArray]:
+    """UᴴG, ZᴴG and AXᴴG."""
+    arrays = *_in_use(k, memory), memory.AX, G
+    UG, ZG, AXG = _all_small(k, _fused_seen(*arrays) if k.pure_numpy else _seen(k, *arrays))
+    p = memory.used * G.shape[-1]
+    return [UG[:p], ZG[:p], AXG]
 
 
 def combination(
-    k: Kernels,
-    memory: RowMemory,
-    X: Array,
-    q: Array,
-    weights: tuple[NumpyArray, NumpyArray, NumpyArray, NumpyArray, NumpyArray],
+    k: Kernels, memory: RowMemory, X: Array, G: Array, weights: tuple[NumpyArray, ...]
 ) -> Array:
-    """U a + Z b + q c + AX d + X e for the weights (a, b, c, d, e)."""
+    """U a + Z b + G c + AX d + X e for the weights (a, b, c, d, e)."""
     a, b, *others = weights
     a, b = _padded(a, memory, k), _padded(b, memory, k)
-    return _summed(k, *_in_use(k, memory), memory.AX, X, q, *_placed(k, X, a, b, *others))
+    arrays = *_in_use(k, memory), G, memory.AX, X, *_placed(k, X, a, b, *others)
+    return _fused_sum(*arrays) if k.pure_numpy else _sum(k, *arrays)
 
 
 def small(k: Kernels, A: Array) -> NumpyArray:
@@ -180,52 +194,124 @@ def flat(k: Kernels, U: Array) -> Array:
     return k.xp.reshape(k.xp.matrix_transpose(U), (blocks * size, n))
 
 
-# -- the tall work -------------------------------------------------------------------------------
+# -- Ritz pairs ------------------------------------------------------------------------------------
+
+
+def asymmetry(K: NumpyArray, squares: NumpyArray) -> float:
+    """‖K − Kᴴ‖/‖K‖ of K = SᴴZ, with the columns of S (of these squared lengths) of length one."""
+    scale = 1.0 / np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+    K = K * scale * scale[:, None]
+    skew, size = K - K.conj().T, float(np.vdot(K, K).real)
+    return float(np.sqrt(np.vdot(skew, skew).real / size)) if size > 0 else np.inf
+
+
+def ritz_pairs(normal: Normal, highest: float) -> RitzPairs:
+    """TᴴUU T = I and Tᴴherm(UZ)T = diag(θ), θ above the highest shift; see `_reliable`."""
+    T = _orthonormal(normal.UU)
+    K = T.conj().T.dot(normal.UZ).dot(T)
+    KH = K.conj().T
+    theta, vectors = np.linalg.eigh(0.5 * (K + KH))
+    first = int(np.searchsorted(theta, highest, "right"))
+    theta, vectors = theta[first:], vectors[:, first:]
+    skew = 0.5 * (K - KH)
+    if len(theta) and np.vdot(skew, skew).real > (UNRELIABLE * (theta[0] - highest)) ** 2:
+        keep = _reliable(vectors.conj().T.dot(skew).dot(vectors), theta - highest)
+        theta, vectors = theta[keep], vectors[:, keep]
+    return RitzPairs(T.dot(vectors), theta)
+
+
+def _orthonormal(UU: NumpyArray) -> NumpyArray:
+    """T with TᴴUU T = I, by Cholesky's method with pivots.
+
+    Vectors that are zero or nearly depend on others are dropped.
+    """
+    squares = np.diagonal(UU).real
+    scale = np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
+    letter = "z" if UU.dtype.kind == "c" else "d"
+    routines = scipy.linalg.lapack
+    R, pivots, rank, _ = getattr(routines, letter + "pstrf")(UU * scale * scale[:, None], DEPENDENT)
+    T = np.zeros((len(UU), rank), UU.dtype)
+    inverse = np.triu(getattr(routines, letter + "trtri")(R[:rank, :rank])[0])
+    chosen = pivots[:rank] - 1
+    T[chosen] = scale[chosen, None] * inverse
+    return T
+
+
+def _reliable(skew: NumpyArray, above: NumpyArray) -> NumpyArray:
+    """Which Ritz vectors are left when those with the largest errors are dropped one by one.
+
+    K = UᴴZ is Hermitian but for errors of the images.  A row of its skew part, in units of the
+    curvatures (θ_i − c)^½(θ_j − c)^½ that the inverse divides by, is the error of that vector.
+    """
+    root = 1.0 / np.sqrt(above)
+    squares = np.abs(skew * root * root[:, None]) ** 2
+    keep, sums = np.ones(len(above), bool), squares.sum(axis=1)
+    while keep.any():
+        worst = int(np.argmax(np.where(keep, sums, -1.0)))
+        if sums[worst] <= UNRELIABLE**2:
+            break
+        keep[worst] = False
+        sums = sums - squares[worst]
+    return keep
+
+
+def lowest_and_newest(ritz: RitzPairs, normal: Normal, lowest: int, size: int) -> NumpyArray:
+    """Orthonormal combinations of U°: the lowest Ritz vectors, and the newest block."""
+    held = len(ritz.theta)
+    low = np.eye(held, min(lowest, held))
+    new = ritz.T.conj().T.dot(normal.UU[:, -size:])
+    return ritz.T.dot(np.linalg.qr(np.concatenate((low, new), axis=1))[0])
+
+
+# -- the tall work, and NumPy's versions of what every iteration asks for ------------------------
 
 
 @kernel
-def _image(k: Kernels, G: Array, X: Array, D: Array, C: Array) -> Array:
-    return k.combine(G, D, X, C)
+def _first(k: Kernels, S: Array, Y: Array, X: Array, G: Array, D: Array, C: Array) -> Any:
+    """S° and its image, and AX = G D + X C."""
+    into, AX, B = k.overwriting(), k.combine(G, D, X, C), k.gram(X, S)
+    return into.subtract(S, X, B), into.subtract(Y @ D, AX, B), AX
 
 
 @kernel
-def _gram(k: Kernels, X: Array, G: Array) -> Array:
-    return k.gram(X, G)
-
-
-@kernel
-def _differences(k: Kernels, X0: Array, AX0: Array, X: Array, AX: Array) -> Any:
-    """S = X − X0 and its image, and XᴴS, ‖S‖², XᴴAX and AXᴴAX."""
-    S, weighed = X - X0, k.weigh(AX)
-    WS = k.weigh(S)
-    return (
-        S,
-        AX - AX0,
-        *k.reduce(
-            k._product(X, WS), k._dot(S, WS), k._product(X, weighed), k._product(AX, weighed)
-        ),
+def _step(
+    k: Kernels, U: Array, Z: Array, X0: Array, AX0: Array, X: Array, G: Array, D: Array, C: Array
+) -> Any:
+    """S°, T° = A S° and AX = G D + X C; XᴴS, ‖S‖², XᴴAX and AXᴴAX; products of [S°, T°]."""
+    AX, into = k.combine(G, D, X, C), k.overwriting()
+    S, T = X - X0, AX - AX0
+    WS, WAX = k.weigh(S), k.weigh(AX)
+    B, square, L, LL = k.reduce(
+        k._product(X, WS), k._dot(S, WS), k._product(X, WAX), k._product(AX, WAX)
     )
-
-
-@kernel
-def _deflated(k: Kernels, S: Array, T: Array, X: Array, AX: Array, B: Array) -> tuple[Array, Array]:
-    """S° = S − X B and T° = T − AX B of arrays that nobody needs any more."""
-    into = k.overwriting()
-    return into.subtract(S, X, B), into.subtract(T, AX, B)
-
-
-@kernel
-def _products(k: Kernels, U: Array, Z: Array, S: Array, T: Array, X: Array, AX: Array) -> Any:
-    """Of [S, T] with the memory, with itself, with X and with AX."""
+    S, T = into.subtract(S, X, B), into.subtract(T, AX, B)
     new = k.xp.concat([S, T], axis=-1)
     weighed = k.weigh(new)
-    return k.reduce(
-        flat(k, U) @ weighed,
-        flat(k, Z) @ weighed,
-        k._product(new, weighed),
-        k._product(weighed, X),
-        k._product(weighed, AX),
-    )
+    return S, T, AX, B, square, L, LL, *k.reduce(
+        flat(k, U) @ weighed, flat(k, Z) @ weighed, k._product(new, weighed),
+        k._product(weighed, X), k._product(weighed, AX),
+    )  # fmt: skip
+
+
+def _fused_step(
+    U: Array, Z: Array, X0: Array, AX0: Array, X: Array, G: Array, D: Array, C: Array
+) -> Any:
+    size, XH = X.shape[1], X.conj().T
+    AX = G.dot(D)
+    AX += X.dot(C)
+    new = np.empty((len(X), 2 * size), X.dtype)
+    S, T = new[:, :size], new[:, size:]
+    np.subtract(X, X0, out=S)
+    np.subtract(AX, AX0, out=T)
+    B, square = XH.dot(S), np.vdot(S, S).real
+    S -= X.dot(B)
+    T -= AX.dot(B)
+    adjoint = new.conj().T
+    u, z = (V.mT.reshape(-1, len(X)) for V in (U, Z))
+    return (
+        S, T, AX, B, square, XH.dot(AX), AX.conj().T.dot(AX),
+        u.dot(new), z.dot(new), adjoint.dot(new), adjoint.dot(X), adjoint.dot(AX),
+    )  # fmt: skip
 
 
 @kernel
@@ -239,37 +325,77 @@ def _all_products(k: Kernels, U: Array, Z: Array, X: Array, AX: Array) -> Any:
     )  # fmt: skip
 
 
-@kernel
-def _combined(k: Kernels, U: Array, W: Array, C: Array, along: Array) -> Array:
-    """The rows of (U C − W M)ᴴ, M = alongᴴ."""
-    return k.overwriting().subtract(k.adjoint(C) @ flat(k, U), along, k.adjoint(W))
+def _fused_products(U: Array, Z: Array, X: Array, AX: Array) -> Any:
+    u, z = (V.mT.reshape(-1, len(X)) for V in (U, Z))
+    uh, zh = u.conj().T, z.conj().T
+    return (
+        u.dot(uh), u.dot(zh), z.dot(zh), u.dot(X), z.dot(X), u.dot(AX), z.dot(AX),
+        X.conj().T.dot(AX), AX.conj().T.dot(AX),
+    )  # fmt: skip
 
 
 @kernel
-def _projected(
-    k: Kernels, U: Array, Z: Array, AX: Array, X: Array, G: Array, W: Array, rotation: Array
-) -> Any:
-    q = k.combine(G, W, X, -rotation)
-    weighed = k.weigh(q)
-    return q, *k.reduce(flat(k, U) @ weighed, flat(k, Z) @ weighed, k._product(AX, weighed))
+def _combined(
+    k: Kernels, U: Array, Z: Array, X: Array, AX: Array, C: Array, along: Array
+) -> tuple[Array, Array]:
+    """The rows of (U C − X M)ᴴ and (Z C − AX M)ᴴ, M = alongᴴ."""
+    into, CH = k.overwriting(), k.adjoint(C)
+    return (
+        into.subtract(CH @ flat(k, U), along, k.adjoint(X)),
+        into.subtract(CH @ flat(k, Z), along, k.adjoint(AX)),
+    )
+
+
+def _fused_combined(
+    U: Array, Z: Array, X: Array, AX: Array, C: Array, along: Array
+) -> tuple[Array, Array]:
+    CH, n = C.conj().T, len(X)
+    u, z = CH.dot(U.mT.reshape(-1, n)), CH.dot(Z.mT.reshape(-1, n))
+    u -= along.dot(X.conj().T)
+    z -= along.dot(AX.conj().T)
+    return u, z
 
 
 @kernel
-def _summed(
-    k: Kernels, U: Array, Z: Array, AX: Array, X: Array, q: Array,
+def _seen(k: Kernels, U: Array, Z: Array, AX: Array, G: Array) -> Any:
+    weighed = k.weigh(G)
+    return k.reduce(flat(k, U) @ weighed, flat(k, Z) @ weighed, k._product(AX, weighed))
+
+
+def _fused_seen(U: Array, Z: Array, AX: Array, G: Array) -> Any:
+    n = len(G)
+    return U.mT.reshape(-1, n).dot(G), Z.mT.reshape(-1, n).dot(G), AX.conj().T.dot(G)
+
+
+@kernel
+def _sum(
+    k: Kernels, U: Array, Z: Array, G: Array, AX: Array, X: Array,
     a: Array, b: Array, c: Array, d: Array, e: Array,
 ) -> Array:  # fmt: skip
     into = k.overwriting()
     N = k.adjoint(flat(k, U)) @ a
     N += k.adjoint(flat(k, Z)) @ b
-    return into.subtract(into.subtract(into.subtract(N, q, -c), AX, -d), X, -e)
+    return into.subtract(into.subtract(into.subtract(N, G, -c), AX, -d), X, -e)
+
+
+def _fused_sum(
+    U: Array, Z: Array, G: Array, AX: Array, X: Array,
+    a: Array, b: Array, c: Array, d: Array, e: Array,
+) -> Array:  # fmt: skip
+    n = len(X)
+    N = G.dot(c)
+    N += U.mT.reshape(-1, n).conj().T.dot(a)
+    N += Z.mT.reshape(-1, n).conj().T.dot(b)
+    N += AX.dot(d)
+    N += X.dot(e)
+    return N
 
 
 # -- blocks and Gram matrices --------------------------------------------------------------------
 
 
 def _padded(a: NumpyArray, memory: RowMemory, k: Kernels) -> NumpyArray:
-    """Weights of the vectors in use, with zeros for what `_blocks_in_use` adds."""
+    """Weights of the vectors in use, with zeros for what `_in_use` adds."""
     missing = memory.U.shape[0] * memory.U.shape[-1] - len(a) if k.compiles else 0
     return np.concatenate((a, np.zeros((missing, a.shape[1]), a.dtype))) if missing else a
 
@@ -287,21 +413,13 @@ def _blocks_of(k: Kernels, rows: Array, blocks: int, size: int) -> Array:
     return xp.matrix_transpose(every)
 
 
-def _measured(k: Kernels, U: Array, Z: Array, used: int, X: Array, AX: Array) -> RowMemory:
-    memory = RowMemory(U, Z, AX, used, None)  # type: ignore[arg-type]
-    found = _all_small(k, _all_products(k, *_in_use(k, memory), X, AX))
-    p = used * X.shape[-1]
-    square, tall = [m[:p, :p] for m in found[:3]], [m[:p] for m in found[3:7]]
-    return memory._replace(grams=SubspaceGrams(*square, *tall, *found[7:]))
-
-
 def _grams_after(
     old: SubspaceGrams, cross: list[NumpyArray], B: NumpyArray, L: NumpyArray, LL: NumpyArray
 ) -> SubspaceGrams:
     """The Gram matrices at X⁺, with the new block; X⁺(I − B) = X + S°."""
     p, size = len(old.UU), len(B)
     R = np.linalg.inv(np.eye(size) - B)
-    (US, UZ), (ZS, ZZ) = (np.split(m[:p], 2, axis=1) for m in cross[:2])
+    US, UZ, ZS, ZZ = (m[:p, part] for m in cross[:2] for part in (slice(size), slice(size, None)))
     own, with_X, with_AX = cross[2:]
     SS, SZ, TZ = own[:size, :size], own[:size, size:], own[size:, size:]
     return SubspaceGrams(

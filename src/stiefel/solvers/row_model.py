@@ -4,10 +4,21 @@ Each step S = X⁺ − X shows k secants of one Hermitian n×n operator A,
 
     A S = Y D,    Y = ∇f(X⁺) − ∇f(X),    D = M⁻¹,
 
-exact for a step of any length where f is quadratic.  If also ∇f(X) = A X M + C, then
-AX = (∇f(X) − C) D is known at every point, and a step adds k vectors and their images to a memory
+exact for a step of any length where f is quadratic.  If also ∇f(X) = A X M + C₀, then
+AX = (∇f(X) − C₀) D is known at every point, and a step adds k vectors and their images to a memory
 of A on the complement of X.  How the structure is recognised is told in `row_recognition`, what is
-kept in `row_memory`, and how it is inverted in `row_inverse`.
+kept in `row_memory`.
+
+The Hessian takes a normal part V to A V M − V C.  With D½CD½ = Q c Qᴴ, W = D½Q and V = v Wᴴ that is
+A v − v c, one shifted operator for each column.  With Ritz pairs (θ, U) of A on X⊥, e = 1/(θ − c_i)
+and γ_i = 1/(σ − c_i), the inverse of column i is the block BFGS formula
+
+    H_i = (I − U e (Z − Uc_i)ᴴ) γ_i (I − (Z − Uc_i) e Uᴴ) + U e Uᴴ,
+
+positive definite for θ, σ > c: Ritz vectors below the largest c are left out, and so are those
+that the errors of the images have made useless.  σ is such that ⟨y, H₀y⟩ = ⟨s, y⟩ for the newest
+block.  A rotation X → X exp Ω has the curvature −(Λ_i − Λ_j)(μ_i − μ_j) in Ω_ij, in the eigenbasis
+of M = diag(μ), with Λ = XᴴAX, if C₀ = 0; if not, see `row_rotations`.
 
 The memory is thick: when it is full, the lowest Ritz vectors and the newest block stay.  A new
 block that is not Hermitian contradicts the model, which then goes off; one that does not fit the
@@ -29,46 +40,40 @@ from stiefel.backends.base import Kernels
 from stiefel.types import Array, Gradient, Manifold, NumpyArray
 
 from . import row_memory
-from .columns import asymmetry
 from .memory import Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
-from .row_inverse import (
-    Columns,
-    RitzPairs,
-    Seen,
-    apart,
-    lowest_and_newest,
-    ritz_pairs,
-    together,
-    uncoupled_rotation,
-)
-from .row_memory import Normal, RowMemory, image, small
-from .row_recognition import (
-    Look,
-    SecantBlocks,
-    StepEnds,
-    columns_of,
-    constant_part,
-    fits_with,
-    look,
-    remembered,
-    widened,
-)
+from .row_memory import Normal, RitzPairs, RowMemory, asymmetry, lowest_and_newest, small
+from .row_recognition import CLOSE, REST, Looking, Recognised, StepEnds, looked
+from .row_rotations import SOFTEST, coupled
 
-CLOSE = 3  # pairs in a row that must be nearly symmetric
-REST = 10  # steps before a function of the span is looked at again; doubled each time
+FAR = 2.0  # ⟨s, y⟩/⟨y, Hy⟩ of a block, or its inverse, or that of a step in its first trial
+DISAGREEMENTS = 2  # such steps in a row show that A is not what they see
 
 
-class Looking(NamedTuple):
-    """What is known while the structure is not recognised."""
+class Columns(NamedTuple):
+    """The columns in which the Hessian is one shifted operator each: q ↦ q W, V = v Wᴴ."""
 
-    pairs: SecantBlocks | None = None
-    D: NumpyArray | None = None
-    looks: int = 0  # at steps, since the last rest
-    close: int = 0  # pairs in a row that were nearly symmetric
-    rest: int = 0  # steps still to be passed over
-    next_rest: int = REST
+    D: NumpyArray  # of determinant one
+    values: NumpyArray  # of D …
+    vectors: NumpyArray  # … and its eigenvectors
+    c: NumpyArray  # the shifts, rising
+    W: NumpyArray  # D½Q
+    F: NumpyArray  # D^{-½}Q, for tangents
+
+    @classmethod
+    def of(cls, D: NumpyArray, level: NumpyArray) -> Columns:
+        return cls(D, *np.linalg.eigh(D), *(D,) * 3).at(level)
+
+    def at(self, level: NumpyArray) -> Columns:
+        """The same D at a point with another C."""
+        D, values, vectors = self[:3]
+        root = np.sqrt(values)
+        left, right = vectors * root, vectors.conj().T
+        half = left.dot(right)
+        c, Q = np.linalg.eigh(half.dot(level).dot(half))
+        Q = right.dot(Q)
+        return Columns(D, values, vectors, c, left.dot(Q), (vectors / root).dot(Q))
 
 
 class Known(NamedTuple):
@@ -76,11 +81,12 @@ class Known(NamedTuple):
 
     memory: RowMemory
     columns: Columns
-    offset: Array  # C of ∇f = A X M + C; None for zero
+    offset: Array  # C₀ of ∇f = A X M + C₀; None for zero
     normal: Normal
     ritz: RitzPairs
     exact: bool
     resets: int = 0  # times that all but the newest block was forgotten
+    doubts: int = 0  # steps in a row that did not agree with H; see `FAR`
 
 
 class Rows(NamedTuple):
@@ -114,7 +120,7 @@ class RowModel:
     nearly : the asymmetry up to which a pair of a function of the span is explained nearly.
     looks : steps after which the search for the structure is given up, or rests.
     decay : the asymmetry at which a new pair ends the model, or ends the memory of older ones.
-    widest : up to so many columns D is looked for; D = I is tried for more.
+    widest : up to so many columns a gradient with a constant part is modelled.
 
     Examples
     --------
@@ -153,109 +159,49 @@ class RowModel:
 
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""
+        known, looking = rows.known, rows.looking
         kernels: Any = getattr(problem.geometry, "kernels", None)
-        if rows.known is not None:
-            valid = rows.known.exact or span
-            known = self._grown(kernels, rows.known, ends) if valid else None
-            return Rows(None, known) if known is not None else self.off(rows.known, span)
-        if rows.looking is None:
+        if known is not None:
+            new = self._grown(kernels, known, ends) if known.exact or span else None
+            return Rows(None, new) if new is not None else self.off(known, span)
+        if looking is None:
             return rows
-        if rows.looking.rest:
-            return Rows(rows.looking._replace(rest=rows.looking.rest - 1))
-        return self._look(problem, kernels, rows.looking, ends, span)
+        found = looked(self, problem, kernels, looking, ends, span)
+        if isinstance(found, Recognised):
+            return Rows(None, self._begun(kernels, found, ends))
+        return Rows(found)
 
     def off(self, known: Known | None, span: bool) -> Rows:
         """Without the model: for good, unless f is a function of the span and nearly quadratic."""
         lasting = known is None or known.exact or not span
         return GIVEN_UP if lasting else Rows(Looking(rest=REST))
 
-    # -- looking for the structure ---------------------------------------------------------
-
-    def _look(self, problem: Problem, k: Kernels, old: Looking, ends: StepEnds, span: bool) -> Rows:
-        """One more pair; on if the D of before explains it."""
-        seen = look(k, old.pairs, ends, problem.geometry.eps(ends.X))
-        if seen is None:
-            return self._unexplained(old, span)
-        D = old.D if old.D is not None or not span else np.eye(len(seen.SY), dtype=seen.SY.dtype)
-        if D is not None and old.looks and seen.asymmetry(D) <= (gate := widened(self.gate, seen)):
-            fits, offset = self._offset(problem, k, seen, D, ends, gate, span)
-            if fits:
-                return self._switched_on(k, seen, D, offset, ends, True)
-        if span and D is not None:
-            close = old.close + 1 if seen.asymmetry(D) <= self.nearly else 0
-            if close == CLOSE:
-                return self._switched_on(k, seen, D, None, ends, False)
-            return self._unexplained(old._replace(close=close, D=D), span)
-        pairs = remembered(k, old.pairs, seen)
-        if old.pairs is None:
-            return self._unexplained(old._replace(pairs=pairs), span)
-        D = columns_of(pairs, len(seen.SY), self.widest)
-        return GIVEN_UP if D is None else self._unexplained(old._replace(pairs=pairs, D=D), span)
-
-    def _unexplained(self, old: Looking, span: bool) -> Rows:
-        """One look more, until they are many."""
-        if old.looks + 1 < self.looks:
-            return Rows(old._replace(looks=old.looks + 1))
-        return Rows(Looking(rest=old.next_rest, next_rest=2 * old.next_rest)) if span else GIVEN_UP
-
-    def _offset(
-        self,
-        problem: Problem,
-        k: Kernels,
-        seen: Look,
-        D: NumpyArray,
-        ends: StepEnds,
-        gate: float,
-        span: bool,
-    ) -> tuple[bool, Array | None]:
-        """Whether AX = (∇f − C)D fits, and C; one evaluation at −X if it is not zero."""
-        zero = np.zeros_like(seen.XE)
-        if seen.asymmetry_with_point(D, zero, zero) <= gate:
-            return True, None
-        if span or len(D) > self.widest:
-            return False, None
-        mirrored = problem.gradient(problem.geometry.scale(-1.0, ends.X))
-        if not mirrored.finite:
-            return False, None
-        C = constant_part(k, ends, mirrored)
-        return fits_with(k, seen, D, ends.X, C, gate), C
-
-    def _switched_on(
-        self,
-        k: Kernels,
-        seen: Look,
-        D: NumpyArray,
-        offset: Array | None,
-        ends: StepEnds,
-        exact: bool,
-    ) -> Rows:
+    def _begun(self, k: Kernels, found: Recognised, ends: StepEnds) -> Known:
         """With the newest pair as the whole memory."""
+        seen, D, C, exact = found
         X, at = ends.X, ends.at
-        AX = image(k, X, at, D, offset)
-        memory = row_memory.begun(k, self.blocks, seen.S, seen.Y @ k.asarray(D, X), X, AX)
-        columns = Columns.of(D, small(k, at.level))
-        return Rows(None, _with_ritz(memory, columns, offset, exact, 0))
-
-    # -- while it is known -----------------------------------------------------------------
+        memory = row_memory.begun(k, self.blocks, seen.S, seen.Y, X, at, D, C)
+        return _with_ritz(memory, Columns.of(D, small(k, at.level)), C, exact, 0)
 
     def _grown(self, k: Kernels, known: Known, ends: StepEnds) -> Known | None:
         """With the block of one more step; None if it contradicts the model."""
-        old, columns, offset, _, _, exact, resets = known
-        X0, _, X, at = ends
-        AX, size = image(k, X, at, columns.D, offset), X.shape[1]
-        columns = columns.at(small(k, at.level))
+        old, columns, offset, normal, ritz, exact, resets, doubts = known
+        X0, _, X, at, part = ends
+        size = X.shape[1]
         if old.full:
-            C = lowest_and_newest(known.ritz, known.normal, self.ritz * size, size)
+            C = lowest_and_newest(ritz, normal, self.ritz * size, size)
             old = row_memory.compressed(k, old, C, X0)
-        memory = row_memory.grown(k, old, X0, X, AX)
-        if memory is None:
-            return _with_ritz(row_memory.seen_from(k, old, X, AX), columns, offset, exact, resets)
+        memory = row_memory.grown(k, old, X0, X, at, columns.D, offset)
+        columns = columns.at(small(k, at.level))
+        if memory.used == old.used:
+            return _with_ritz(memory, columns, offset, exact, resets)
         UZ, squares = memory.grams.UZ, np.diagonal(memory.grams.UU).real
         if not asymmetry(UZ[-size:, -size:], squares[-size:]) <= self.decay:
             return None
-        if asymmetry(UZ, squares) > self.decay:
+        if asymmetry(UZ, squares) > (self.decay if exact else self.nearly):
             memory, resets = row_memory.newest(k, memory, X), resets + 1
-        return _with_ritz(memory, columns, offset, exact, resets)
+        new = _with_ritz(memory, columns, offset, exact, resets)
+        return new if exact else _unless_doubtful(new, doubts, part)
 
     def direction(
         self,
@@ -269,34 +215,122 @@ class RowModel:
         """−H∇f, with the pairs on top of it where the structure is inexact."""
         kernels: Any = getattr(geometry, "kernels", None)
         if known.exact:
-            return _exact_direction(kernels, known, X, at, horizontal)
+            rotation = small(kernels, at.rotation)
+            return _inverse(kernels, known, X, at.G, rotation, -1.0, not horizontal)
         phi = partial(_raised, kernels, known, X)
         if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
         return apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
 
 
-def _exact_direction(k: Kernels, known: Known, X: Array, at: Gradient, horizontal: bool) -> Array:
-    """−H∇f, a tangent."""
-    memory, columns, rotation = known.memory, known.columns, small(k, at.rotation)
-    q, Uq, Zq, AXq = row_memory.projections(k, memory, X, at.G, columns.W, at.rotation)
-    facts = known.ritz, known.normal, memory.grams, columns, Seen(Uq, Zq, AXq, rotation)
-    if known.offset is not None:
-        (a, b, c, d, e), omega = together(*facts)
-        return row_memory.combination(k, memory, X, q, (a, b, c, d, e + omega))
-    a, b, c, d, e = apart(*facts)
-    if not horizontal:
-        e = e + uncoupled_rotation(columns, memory.grams.XAX, rotation)
-    return row_memory.combination(k, memory, X, q, (a, b, c, d, e))
-
-
 def _raised(k: Kernels, known: Known, X: Array, G: Array) -> Array:
     """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
-    memory, columns = known.memory, known.columns
-    q, Uq, Zq, AXq = row_memory.projections(k, memory, X, G, columns.W, None)
-    seen = Seen(Uq, Zq, AXq, np.zeros_like(columns.W))
-    a, b, c, d, e = apart(known.ritz, known.normal, memory.grams, columns, seen)
-    return row_memory.combination(k, memory, X, q, (-a, -b, -c, -d, -e))
+    return _inverse(k, known, X, G, small(k, k.gram(X, G)), 1.0, False)
+
+
+def _inverse(
+    k: Kernels, known: Known, X: Array, G: Array, rotation: NumpyArray, sign: float, turns: bool
+) -> Array:
+    """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for."""
+    memory, columns, offset, normal, ritz, *_ = known
+    grams, c, W = memory.grams, columns.c, columns.W
+    UG, ZG, AXG = row_memory.products(k, memory, G)
+    UX, ZX, L = grams.UX, grams.ZX, grams.XAX
+    AXq = (AXG - L.conj().T.dot(rotation)).dot(W)
+    Uq, Zq = (UG - UX.dot(rotation)).dot(W), (ZG - ZX.dot(rotation)).dot(W) - UX.dot(AXq)
+    gamma, XU, WH = 1.0 / (_sigma(normal, columns, ritz.theta) - c), UX.conj().T, sign * W.conj().T
+    if offset is not None and turns:
+        seen = Uq, Zq, AXq, rotation
+        u, z, r, omega = coupled(ritz, normal, grams, (c, gamma, W), seen)
+        x, omega = r - XU.dot(z), sign * omega
+    else:
+        u, z = _apart(ritz, normal, c, gamma, Uq, Zq)
+        x = -XU.dot(z)
+        omega = (
+            sign * _uncoupled_rotation(columns, L, rotation) if turns else np.zeros_like(rotation)
+        )
+    own = (W * gamma).dot(WH)  # of G
+    along = XU.dot(u) + ZX.conj().T.dot(z) + L.dot(x)
+    e = omega - along.dot(WH) - rotation.dot(own)
+    return row_memory.combination(k, memory, X, G, (u.dot(WH), z.dot(WH), own, x.dot(WH), e))
+
+
+def _apart(
+    ritz: RitzPairs,
+    normal: Normal,
+    c: NumpyArray,
+    gamma: NumpyArray,
+    Uq: NumpyArray,
+    Zq: NumpyArray,
+) -> tuple[NumpyArray, NumpyArray]:
+    """u and z of H q = U°u + Z°z + qγ."""
+    (T, theta), (UU, UZ, ZZ) = ritz, normal
+    e, TH = 1.0 / (theta[:, None] - c), T.conj().T
+    a = e * TH.dot(Uq)
+    b, bc = T.dot(a), T.dot(a * c)
+    Uv = gamma * (Uq - UZ.dot(b) + UU.dot(bc))
+    Zv = gamma * (Zq - ZZ.dot(b) + UZ.conj().T.dot(bc))
+    return gamma * bc + T.dot(a - e * TH.dot(Zv - Uv * c)), -gamma * b
+
+
+def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -> NumpyArray:
+    """Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᴴG)_ij in the eigenbasis of M."""
+    vectors, mu = columns.vectors, 1.0 / columns.values
+    adjoint = vectors.conj().T
+    levels = np.diagonal(adjoint.dot(L).dot(vectors)).real
+    h = np.abs(0.5 * (levels[:, None] - levels) * (mu[:, None] - mu))
+    largest = h.max()
+    if not largest > 0:  # equal weights: rotations change nothing
+        return np.zeros_like(rotation)
+    h = np.maximum(h, SOFTEST * largest)
+    return np.asarray(vectors.dot(adjoint.dot(rotation).dot(vectors) / h).dot(adjoint))
+
+
+def _sigma(normal: Normal, columns: Columns, theta: NumpyArray) -> float:
+    """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
+    c, F = columns.c, columns.F
+    size = len(c)
+    conj = F.conj()
+    uu, uz, zz = ((conj * K[-size:, -size:].dot(F)).sum(axis=0).real for K in normal)
+    yy, sy = zz - 2.0 * c * uz + c * c * uu, float((uz - c * uu).sum())
+    if not sy > 0:  # the newest step saw no positive curvature: the largest that is known
+        return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())
+    sigma = float((c + yy / sy).max())
+    for _ in range(50):
+        above = sigma - c
+        g = yy / above
+        excess = float(g.sum()) - sy
+        if excess <= 1e-3 * sy:
+            break
+        sigma += excess / float((g / above).sum())
+    return sigma
+
+
+def _unless_doubtful(known: Known, doubts: int, part: float) -> Known | None:
+    """None once two steps in a row did not agree with H: A changes too fast along them."""
+    found = agreement(known)
+    doubts = 0 if min(found, part) > 1.0 / FAR and found < FAR else doubts + 1
+    return known._replace(doubts=doubts) if doubts < DISAGREEMENTS else None
+
+
+def agreement(known: Known) -> float:
+    """⟨s, y⟩/⟨y, Hy⟩ of the newest block: one where H knows it, and where nothing is left out.
+
+    With y_i = z_i − c_i s_i in the columns of H and g what H does not see of the block,
+    ⟨y_i, H_i y_i⟩ = γ_i‖Z g_i − c_i U g_i‖² + Σ e|Uᴴy_i|².
+    """
+    (T, theta), (UU, UZ, ZZ), columns = known.ritz, known.normal, known.columns
+    c = columns.c
+    block = np.zeros((len(UU), len(c)), UU.dtype)
+    block[-len(c) :] = columns.F
+    Uy = UZ.dot(block) - UU.dot(block * c)
+    a, e = T.conj().T.dot(Uy), 1.0 / (theta[:, None] - c)
+    g = block - T.dot(e * a)
+    gc = g * c
+    squares = g.conj() * (ZZ.dot(g) - UZ.conj().T.dot(gc)) - gc.conj() * (UZ.dot(g) - UU.dot(gc))
+    gamma = 1.0 / (_sigma(known.normal, columns, theta) - c)
+    yHy = float((gamma * squares.real).sum() + (e * np.abs(a) ** 2).sum())
+    return float(np.vdot(block, Uy).real) / yHy if yHy > 0 else 0.0
 
 
 def _with_ritz(
@@ -304,5 +338,5 @@ def _with_ritz(
 ) -> Known:
     """With the Ritz vectors of A on X⊥ whose values are above all shifts."""
     normal = memory.grams.normal()
-    ritz = ritz_pairs(normal, columns.c[-1])
+    ritz = row_memory.ritz_pairs(normal, columns.c[-1])
     return Known(memory, columns, offset, normal, ritz, exact, resets)

@@ -1,9 +1,16 @@
 """Whether a function has the structure ∇²f[S] = A S M, from the first steps of a run.
 
-Steps S and the changes Y of the Euclidean gradient along them give D = M⁻¹ by symmetry (see
-`columns`).  The structure is *exact* when the D of earlier steps makes the next pair symmetric,
-which was not used for it, and when a gradient ∇f = A X M + C fits, too: with C = 0, or with the C
-that one evaluation at the point −X shows,
+If it has, with a Hermitian n×n operator A and a positive definite k×k matrix M, the change of the
+gradient along a step S is Y = A S M, and with D = M⁻¹
+
+    S_jᴴ Y_l D = S_jᴴ A S_l = (S_lᴴ Y_j D)ᴴ     for all pairs j, l of steps.
+
+With K_jl = S_jᴴY_l this is K_jl D = D K_ljᴴ, linear in D: two or three steps determine it up to a
+factor, to nearly all digits.
+
+The structure is *exact* when the D of earlier steps makes the next pair symmetric, which was not
+used for it, and when a gradient ∇f = A X M + C fits, too: with C = 0, or with the C that one
+evaluation at the point −X shows,
 
     ∇f(X) + ∇f(−X) = 2C.
 
@@ -15,26 +22,45 @@ electronic structure, and the structure is taken for an *inexact* one.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Gradient, NumpyArray
 
-from .columns import HOPELESS, asymmetry, symmetrising
-from .row_memory import flat, small
+from .problem import Problem
+from .row_memory import asymmetry, flat, small
 
 PAIRS = 3  # from which D is learned
+CLOSE = 3  # pairs in a row that must be nearly symmetric
+REST = 2  # steps before a function of the span is looked at again; doubled each time
+WEIGHTS = np.array([[1.0, 0.6, 0.3], [0.6, -0.8, 0.5], [0.3, 0.5, 0.7]])  # of K_jl in one sum
+ROUNDS = 2  # the second one sees numbers near one, and small ones as well as large ones
+HOPELESS = 1e-3  # the asymmetry that is left over where there is no such structure
+
+
+class Gates(Protocol):
+    """What `RowModel` says about recognition."""
+
+    @property
+    def gate(self) -> float: ...
+    @property
+    def nearly(self) -> float: ...
+    @property
+    def looks(self) -> int: ...
+    @property
+    def widest(self) -> int: ...
 
 
 class StepEnds(NamedTuple):
-    """Where a step began and ended."""
+    """Where a step began and ended, and what part of the first trial it is."""
 
     X0: Array
     at0: Gradient
     X: Array
     at: Gradient
+    part: float = 1.0
 
 
 class SecantBlocks(NamedTuple):
@@ -43,6 +69,17 @@ class SecantBlocks(NamedTuple):
     S: Array
     Y: Array
     K: NumpyArray
+
+
+class Looking(NamedTuple):
+    """What is known while the structure is not recognised."""
+
+    pairs: SecantBlocks | None = None
+    D: NumpyArray | None = None
+    looks: int = 0  # at steps, since the last rest
+    close: int = 0  # pairs in a row that were nearly symmetric
+    rest: int = 0  # steps still to be passed over
+    next_rest: int = REST
 
 
 class Look(NamedTuple):
@@ -71,9 +108,74 @@ class Look(NamedTuple):
         return asymmetry(np.concatenate((top, low)), squares)
 
 
+class Recognised(NamedTuple):
+    """The structure: the pair that was explained, D, the constant part C (None for zero)."""
+
+    seen: Look
+    D: NumpyArray
+    C: Array | None
+    exact: bool
+
+
+def looked(
+    gates: Gates, problem: Problem, k: Kernels, old: Looking, ends: StepEnds, span: bool
+) -> Looking | Recognised | None:
+    """After one more pair: recognised if the D of before explains it; None to give up."""
+    if old.rest:
+        return old._replace(rest=old.rest - 1)
+    seen = look(k, old.pairs, ends, problem.geometry.eps(ends.X))
+    if seen is None:
+        return _unexplained(gates, old, span)
+    D = old.D if old.D is not None or not span else np.eye(len(seen.SY), dtype=seen.SY.dtype)
+    if D is not None and old.looks and seen.asymmetry(D) <= (gate := widened(gates.gate, seen)):
+        fits, C = _constant_part(gates, problem, k, seen, D, ends, gate, span)
+        if fits:
+            return Recognised(seen, D, C, True)
+    if span and D is not None:
+        close = old.close + 1 if seen.asymmetry(D) <= gates.nearly else 0
+        if close == CLOSE:
+            return Recognised(seen, D, None, False)
+        return _unexplained(gates, old._replace(close=close, D=D), span)
+    pairs = remembered(k, old.pairs, seen)
+    if old.pairs is None:
+        return _unexplained(gates, old._replace(pairs=pairs), span)
+    D = symmetrising(pairs.K, len(seen.SY))
+    return None if D is None else _unexplained(gates, old._replace(pairs=pairs, D=D), span)
+
+
+def _unexplained(gates: Gates, old: Looking, span: bool) -> Looking | None:
+    """One look more, until they are many."""
+    if old.looks + 1 < gates.looks:
+        return old._replace(looks=old.looks + 1)
+    return Looking(rest=old.next_rest, next_rest=2 * old.next_rest) if span else None
+
+
+def _constant_part(
+    gates: Gates,
+    problem: Problem,
+    k: Kernels,
+    seen: Look,
+    D: NumpyArray,
+    ends: StepEnds,
+    gate: float,
+    span: bool,
+) -> tuple[bool, Array | None]:
+    """Whether AX = (∇f − C)D fits, and C; one evaluation at −X if it is not zero."""
+    zero = np.zeros_like(seen.XE)
+    if seen.asymmetry_with_point(D, zero, zero) <= gate:
+        return True, None
+    if span or len(D) > gates.widest:
+        return False, None
+    mirrored = problem.gradient(problem.geometry.scale(-1.0, ends.X))
+    if not mirrored.finite:
+        return False, None
+    C = constant_part(k, ends, mirrored)
+    return fits_with(k, seen, D, ends.X, C, gate), C
+
+
 def look(k: Kernels, pairs: SecantBlocks | None, ends: StepEnds, eps: float) -> Look | None:
     """What one more step shows; None if it is no step.  16nk² with two older pairs."""
-    X0, at0, X, at = ends
+    X0, at0, X, at, _ = ends
     blocks = (X[None, ...][:0, ...],) * 2 if pairs is None else pairs[:2]
     level0, level = k.asarray(small(k, at0.level), X), k.asarray(small(k, at.level), X)
     S, Y, *found = _looked(k, X0, at0.G, level0, X, at.G, level, *blocks)
@@ -100,11 +202,6 @@ def remembered(k: Kernels, pairs: SecantBlocks | None, seen: Look) -> SecantBloc
     old = max(0, pairs.S.shape[0] + 1 - PAIRS)  # the pairs that are forgotten
     S, Y = (k.xp.concat([A[old:, ...], B], axis=0) for A, B in ((pairs.S, S), (pairs.Y, Y)))
     return SecantBlocks(S, Y, K)
-
-
-def columns_of(pairs: SecantBlocks, size: int, widest: int) -> NumpyArray | None:
-    """D from all pairs; for many columns only D = I is tried."""
-    return symmetrising(pairs.K, size) if size <= widest else np.eye(size, dtype=pairs.K.dtype)
 
 
 def constant_part(k: Kernels, ends: StepEnds, mirrored: Gradient) -> Array:
@@ -148,3 +245,46 @@ def _constant(k: Kernels, G: Array, mirrored: Array, X: Array, level: Array) -> 
 def _with_constant(k: Kernels, X: Array, S: Array, C: Array) -> Any:
     WC: Any = k.weigh(C)
     return k.reduce(k._product(X, WC), k._product(S, WC))
+
+
+# -- D by symmetry -----------------------------------------------------------------------------
+
+
+def symmetrising(K: NumpyArray, size: int) -> NumpyArray | None:
+    """D, of determinant one, from the blocks K_jl in one matrix; None where there is none.  O(k³).
+
+    A sum P of the K_jl with symmetric weights also has P D = D Pᴴ: its eigenvalues are real, and
+    D = V δ Vᴴ with its eigenvectors V.  In their basis, C_jl = V⁻¹K_jl V, the equations are
+    (C_jl)_ab δ_b = conj((C_lj)_ba) δ_a, and the sum of squares of the differences is a form in δ.
+    """
+    K = K / np.abs(K).max()
+    m = len(K) // size
+    blocks = K.reshape(m, size, m, size).transpose(0, 2, 1, 3)
+    try:
+        values, V = np.linalg.eig(np.tensordot(WEIGHTS[:m, :m], blocks, axes=2))
+        C = np.linalg.inv(V) @ blocks @ V
+    except np.linalg.LinAlgError:
+        return None
+    if not np.abs(values.imag).max() <= HOPELESS * np.abs(values).max():
+        return None
+    if K.dtype.kind != "c" and V.dtype.kind == "c":  # conjugate pairs that errors have made
+        return None
+    for _ in range(ROUNDS):
+        N = -2.0 * np.einsum("jlab,ljba->ab", C, C).real
+        N[np.diag_indices(size)] += 2.0 * (C.real**2 + C.imag**2).sum(axis=(0, 1, 2))
+        delta = np.linalg.eigh(N)[1][:, 0]
+        delta = delta if delta.sum() > 0 else -delta
+        if not delta.min() > 0:
+            return None
+        root = np.sqrt(delta)
+        V, C = V * root, C * root / root[:, None]
+    D = V @ V.conj().T
+    _, logarithm = np.linalg.slogdet(D)
+    D = D / np.exp(logarithm / size)
+    return D if _left_over(K, D) <= HOPELESS else None
+
+
+def _left_over(K: NumpyArray, D: NumpyArray) -> float:
+    """The asymmetry of all blocks K_jl D together."""
+    KD = K.reshape(len(K), -1, len(D)).dot(D).reshape(K.shape)
+    return float(np.linalg.norm(KD - KD.conj().T) / np.linalg.norm(KD))
