@@ -229,6 +229,24 @@ def test_the_host_waits_at_most_three_times_an_iteration(monkeypatch, array, met
     assert len(found) <= 2 * result.nfev + 4 and len(found) <= 3 * result.nit, found
 
 
+def test_elsewhere_the_host_waits_ten_times_an_iteration(monkeypatch):
+    """Of which four would be for a curve's numbers if they did not travel together."""
+    monkeypatch.setattr("stiefel.arguments.passage_of", lambda x: DIRECT)
+    found, fun, x0 = conversions(monkeypatch, in_torch), quadratic(in_torch), start(in_torch)
+    at = []
+    stiefel.minimize(
+        fun,
+        x0,
+        jac=True,
+        method="lbfgs",
+        maxiter=30,
+        rtol=1e-14,
+        callback=lambda s: at.append((s.nfev, len(found))),
+    )
+    (calls, first), (more, last) = at[15], at[-1]
+    assert last - first <= 10 * (len(at) - 16) + 3 * (more - calls - len(at) + 16)
+
+
 def test_nothing_is_compiled_as_a_run_goes_on():
     jax = pytest.importorskip("jax")
     events, at = [], []

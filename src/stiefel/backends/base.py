@@ -298,6 +298,10 @@ class Kernels:
     def to_numpy(self, A: Array) -> np.ndarray[Any, Any]:
         return np.asarray(A)
 
+    def numbers(self, scalars: Sequence[Array]) -> list[float]:
+        """Zero-dimensional arrays as Python floats; on an accelerator in one transfer."""
+        return [float(a) for a in scalars]
+
     def finite(self, A: Array) -> bool:
         return bool(self.xp.all(self.xp.isfinite(A)))
 

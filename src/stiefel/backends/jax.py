@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,9 @@ class JaxKernels(Kernels):
 
     def write_row(self, block: Array, i: int, C: Array) -> Array:
         return block.at[i].set(C)
+
+    def numbers(self, scalars: Sequence[Array]) -> list[float]:
+        return list(map(float, jax.device_get(list(scalars))))
 
     def expm(self, A: Array) -> Array:
         return jax.scipy.linalg.expm(A)

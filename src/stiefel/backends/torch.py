@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat.torch as xp
@@ -73,6 +73,9 @@ class TorchKernels(Kernels):
 
     def to_numpy(self, A: Array) -> np.ndarray[Any, Any]:
         return A.detach().cpu().resolve_conj().resolve_neg().numpy()
+
+    def numbers(self, scalars: Sequence[Array]) -> list[float]:
+        return torch.stack(list(scalars)).tolist()  # type: ignore[no-any-return]
 
     def expm(self, A: Array) -> Array:
         return torch.linalg.matrix_exp(A)

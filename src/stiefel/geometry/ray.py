@@ -220,10 +220,12 @@ class TangentRay(Ray):
     def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
         self._kernels, self._X, self._U = kernels, X, T
         prepared = self.prepare_tangent(kernels, X, T, theta)
-        self._frame, self._squared_defect, square, whole = prepared
+        self._frame, *small = prepared
+        small = small if kernels.pure_numpy else kernels.numbers(small)
+        self._squared_defect, square, whole = small
         self.bounded_length = _root(square)
         # So little of T is tangent that W had better be formed.
-        self.lossy = not float(square) > self.LOSSY * float(whole)
+        self.lossy = not square > self.LOSSY * whole
 
 
 class ColumnRay(_Prepared):
