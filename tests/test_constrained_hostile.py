@@ -97,6 +97,13 @@ def test_contradictions_are_told_soon(seed):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_a_level_violation_is_told_soon(method):
+    """Without STUCK_STAGES the penalty grows for thousands of evaluations."""
+    result = solve(NonlinearConstraint(lambda X: X[:, 0] @ X[:, 0], 2, 2), method, maxfun=100)
+    assert result.status is Status.INFEASIBLE, result.message
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_constraint_that_orthonormality_implies(method):
     """x₁ᵀx₂ = 0 holds anyway: its slope along tangents is zero, and nothing is lost."""
     result = solve(NonlinearConstraint(lambda X: X[:, 0] @ X[:, 1], 0, 0), method)

@@ -32,7 +32,8 @@ from .derivative_check import contradicting
 from .sequential_run import SequentialRun
 
 LEVEL_SLOPE = 1e-4  # of a slope, against the size of its parts
-STUCK_STAGES = 3  # stages at which the violation did not fall and could not
+# Stages at which the violation did not fall and could not: test_a_level_violation_is_told_soon.
+STUCK_STAGES = 3
 
 FINAL = (  # what ends an inner run ends the outer one
     Status.MAX_EVALUATIONS,
