@@ -75,6 +75,22 @@ def test_without_constraints_that_matter_it_is_the_smooth_answer():
     assert len(result.history) == result.nit + 1
 
 
+def test_a_start_where_the_violation_is_stationary():
+    """Such as eigenvectors: the median is 177 evaluations, and 280 without STUCK."""
+    spent = []
+    for seed in range(5):
+        A, B = (M + M.T for M in np.random.default_rng(seed).standard_normal((2, 12, 12)))
+        values, V = np.linalg.eigh(B)
+        fun = lambda X, A=A: (float(np.vdot(X, A @ X)), 2.0 * A @ X)
+        c = lambda X, B=B: np.vdot(X, B @ X)
+        jac = lambda X, B=B: (2.0 * B @ X)[None]
+        given = NonlinearConstraint(c, 0.5 * values[-2:].sum(), np.inf, jac=jac)
+        result = stiefel.minimize(fun, V[:, :2], constraints=given)
+        assert result.success, result.message
+        spent.append(result.nfev)
+    assert np.median(spent) <= 220
+
+
 def test_multipliers_are_those_of_the_lagrangian():
     """∇f + JᵀW is normal, and W has the sign of its bound: W ≤ 0 at lower ones."""
     A = np.diag(np.arange(1.0, 9.0))

@@ -42,7 +42,8 @@ UNBOUNDED = 1e6  # against ρ
 STEERING = 10.0
 LARGEST_FACTOR = 1e12
 MERIT_ROUNDING = 2e-14
-STUCK = 1e-5  # of a slope, against the size of its parts
+# Of a slope, against the size of its parts: test_a_start_where_the_violation_is_stationary.
+STUCK = 1e-5
 
 
 class Evaluated(NamedTuple):

@@ -23,8 +23,8 @@ from .rows import ConstraintRows, RowSet
 from .sequential import Evaluated, Measures, SequentialQuadratic, State
 
 MOST_ROWS = 300  # of the dual, which is dense
-WITHOUT_GAIN = 150  # iterations without a smaller KKT residual
-STUCK_STEPS = 2  # at points where the violation could not fall
+# Iterations without a smaller KKT residual: test_contradictions_are_told_soon.
+WITHOUT_GAIN = 150
 
 
 class LimitReached(Exception):
@@ -73,7 +73,7 @@ class SequentialRun:
         began = time.perf_counter()
         method = SequentialQuadratic(self.space, self._evaluate, self._values, self._retract)
         s = method.begin(self._evaluate(self.space.flat(self._solver_form(X)), None))
-        best, since, stuck = math.inf, 0, 0
+        best, since = math.inf, 0
         while True:
             s, model, measures = method.model(s)
             self._record(s, measures, time.perf_counter() - began)
@@ -82,9 +82,9 @@ class SequentialRun:
                 return s, measures, Status.CONVERGED
             size = max(measures.stationarity / max(target, 1e-300), worst / tolerance)
             best, since = (size, 0) if size < 0.9 * best else (best, since + 1)
-            stuck = stuck + 1 if measures.violation > 1e2 * tolerance and model.is_stuck() else 0
+            stuck = measures.violation > 1e2 * tolerance and model.is_stuck()
             status = self._limit(s, measures, time.perf_counter() - began)
-            if status is not None or since > WITHOUT_GAIN or stuck > STUCK_STEPS:
+            if status is not None or since > WITHOUT_GAIN or stuck:
                 return s, measures, status
             try:
                 new = method.step(s, model)

@@ -35,7 +35,9 @@ from .subproblem import LowRankModel, ProximalStep, proximal_step
 
 MOST_REJECTIONS = 40
 REJECTIONS_IN_NOISE = 5
-ENOUGH_CURVED = 0.5  # of the pairs of f alone: with fewer, h'' must help
+# Of the pairs of f alone; with fewer, h'' must help: test_curved_pairs_of_f_are_enough, and with 0
+# test_every_law of rows.
+ENOUGH_CURVED = 0.5
 GOOD = 0.5  # of the predicted decrease: the model may be trusted more
 
 
