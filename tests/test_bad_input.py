@@ -165,6 +165,13 @@ def test_gradients_of_another_library():
         minimize(lambda X: (X.sum(), X), X)
 
 
+def test_starts_of_two_libraries():
+    torch = pytest.importorskip("torch")
+    start = {"W": torch.eye(4, 2, dtype=torch.float64), "b": np.ones(3)}
+    with pytest.raises(TypeError, match=r"X0\['W'\] \(torch\) and X0\['b'\] \(numpy\)"):
+        minimize(lambda p: (0.0, p), start, manifold={"W": stiefel.Stiefel()})
+
+
 @pytest.mark.parametrize("jac", [False, 3])
 def test_bad_jac(jac):
     with pytest.raises(TypeError, match=r"jac is .*expected a function"):

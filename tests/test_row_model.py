@@ -12,7 +12,7 @@ from runs import problem_of, states
 from stiefel import Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.objectives import Brockett, JointDiagonalization, KohnSham, Procrustes
-from stiefel.solvers import METHODS, RowModel, row_memory, row_model
+from stiefel.solvers import METHODS, RowModel, row_memory, row_model, row_recognition
 from stiefel.solvers.row_memory import _reliable, asymmetry
 from stiefel.solvers.row_model import GIVEN_UP, OFF, Columns
 from stiefel.solvers.row_recognition import symmetrising
@@ -438,6 +438,23 @@ def test_a_density_that_answers_stiffly_loses_nothing(monkeypatch, constant, oth
     assert stiff(AUTO) <= 1.03 * without
     monkeypatch.setattr(row_model, constant, other)
     assert stiff(AUTO) > 1.1 * without
+
+
+@pytest.mark.parametrize("fewer", [1, 2])
+def test_one_or_two_symmetric_pairs_do_not_begin_an_inexact_model(monkeypatch, fewer):
+    """Far from the minimum of a stiff density they say little about the next pair."""
+    fun, start = stiff_density(800, 100.0)
+    starts = [start(10, seed) for seed in range(16)]
+
+    def evaluations(method):
+        runs = [stiefel.minimize(fun, x, method=method, rtol=1e-4) for x in starts]
+        assert all(run.success for run in runs)
+        return sum(run.nfev for run in runs)
+
+    three = evaluations(AUTO)
+    assert three < 0.9 * evaluations(WITHOUT)
+    monkeypatch.setattr(row_recognition, "CLOSE", fewer)
+    assert evaluations(AUTO) > 1.1 * three
 
 
 def test_older_blocks_of_an_inexact_model_are_nearly_symmetric():

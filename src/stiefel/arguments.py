@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from stiefel.backends.arrays import describe
+from stiefel.backends.arrays import describe, library
 from stiefel.backends.host import DIRECT, Passage, passage_of
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
@@ -70,7 +70,18 @@ def leaves_of(tree: Tree, x0: Any, manifold: Manifolds | None) -> NamedLeaves:
             )
         check_array(leaf, f"X0{path}", may_be_empty=True)
         result[f"X0{path}"] = leaf, factor, distributed
+    _check_one_library(result)
     return result
+
+
+def _check_one_library(leaves: NamedLeaves) -> None:
+    """One library differentiates the function and takes its gradients."""
+    names = {library(leaf): name for name, (leaf, _, _) in leaves.items()}
+    if len(names) > 1:
+        each = " and ".join(f"{name} ({found})" for found, name in names.items())
+        raise TypeError(
+            f"the arrays of X0 are of several libraries: {each}; expected one: convert the others"
+        )
 
 
 def _completed(x0: Any, manifold: Manifolds | None) -> Any:

@@ -33,6 +33,7 @@ from .problem import Problem
 from .row_memory import asymmetry, flat, small
 
 PAIRS = 3  # from which D is learned
+# With 1 or 2: test_one_or_two_symmetric_pairs_do_not_begin_an_inexact_model.
 CLOSE = 3  # pairs in a row that must be nearly symmetric
 REST = 2  # steps before a function of the span is looked at again; doubled each time
 WEIGHTS = np.array([[1.0, 0.6, 0.3], [0.6, -0.8, 0.5], [0.3, 0.5, 0.7]])  # of K_jl in one sum
