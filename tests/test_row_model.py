@@ -97,6 +97,18 @@ def test_steps_without_the_structure_have_no_columns():
     assert symmetrising(K, 4) is None
 
 
+@pytest.mark.filterwarnings("error")
+def test_blocks_that_say_nothing_give_no_columns():
+    """Zeros, infinities, one number in many, and numbers near underflow: no D, and no warning."""
+    rng = np.random.default_rng(3)
+    for K in (np.zeros((6, 6)), np.full((6, 6), np.inf), np.full((6, 6), np.nan), np.ones((6, 6))):
+        assert symmetrising(K, 3) is None
+    for _ in range(300):
+        K = rng.standard_normal((6, 6)) * 10.0 ** rng.integers(-300, 1, (6, 6))
+        D = symmetrising(K, 3)
+        assert D is None or np.isfinite(D).all()
+
+
 def test_asymmetry_does_not_depend_on_the_lengths_of_steps():
     rng = np.random.default_rng(4)
     S, Z = rng.standard_normal((2, 30, 5))

@@ -258,7 +258,10 @@ def symmetrising(K: NumpyArray, size: int) -> NumpyArray | None:
     D = V δ Vᴴ with its eigenvectors V.  In their basis, C_jl = V⁻¹K_jl V, the equations are
     (C_jl)_ab δ_b = conj((C_lj)_ba) δ_a, and the sum of squares of the differences is a form in δ.
     """
-    K = K / np.abs(K).max()
+    largest = np.abs(K).max()
+    if not 0 < largest < np.inf:
+        return None
+    K = K / largest
     m = len(K) // size
     blocks = K.reshape(m, size, m, size).transpose(0, 2, 1, 3)
     try:
@@ -281,6 +284,8 @@ def symmetrising(K: NumpyArray, size: int) -> NumpyArray | None:
         V, C = V * root, C * root / root[:, None]
     D = V @ V.conj().T
     _, logarithm = np.linalg.slogdet(D)
+    if not np.isfinite(logarithm):
+        return None
     D = D / np.exp(logarithm / size)
     return D if _left_over(K, D) <= HOPELESS else None
 
