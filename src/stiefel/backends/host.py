@@ -76,8 +76,7 @@ def _of_jax(x: Array) -> Passage:
         # `device_put` takes over the memory of a where it can, `array` never does.
         return jnp.array(a) if place is None else jax.device_put(a.copy(), place)
 
-    # Double precision may have been turned off since x was made.
-    found = copied(np.zeros(1, np.asarray(x[:0]).dtype)).dtype
+    found = jax.dtypes.canonicalize_dtype(x.dtype)  # double precision may be turned off by now
     # A compiled function makes a JAX array of a NumPy array faster than JAX does before the call.
     compiled = np.copy if place is None else copied
     return Passage(np.asarray, copied, compiled) if found == x.dtype else DIRECT

@@ -58,6 +58,7 @@ def _check_more(record: Record) -> None:
     if record["status"] == "CONVERGED":
         records.check(record, {"value relative_gradient feasibility": records.number})
     about = record.get("environment") or {}
+    records.check({"environment": about}, {"environment": records.mapping})
     records.check(about, {n: records.mapping for n in ("versions", "machine") if n in about})
 
 
