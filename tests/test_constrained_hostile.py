@@ -183,3 +183,18 @@ def test_counts_and_callbacks(method):
     assert limited.status is Status.MAX_EVALUATIONS
     assert limited.nfev <= 4
     assert solve(given, method, maxtime=1e-9).status is Status.MAX_TIME
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_callbacks_mean_the_same_as_without_constraints(method):
+    """True of any library and StopIteration stop a run; other answers do not."""
+    c = NonlinearConstraint(lambda X: X[0, 0], 0.3, np.inf)
+
+    def raising(snapshot):
+        raise StopIteration
+
+    for stopping in (raising, lambda s: True, lambda s: np.True_):
+        assert solve(c, method, callback=stopping).status is Status.STOPPED_BY_CALLBACK
+    for answer in (1, "yes", np.array([True, True]), np.False_, None):
+        result = solve(c, method, callback=lambda s, answer=answer: answer)
+        assert result.status is not Status.STOPPED_BY_CALLBACK

@@ -14,6 +14,7 @@ from stiefel.arguments import bind, leaves_of
 from stiefel.backends.ranks import ALONE
 from stiefel.function.trees import Tree
 from stiefel.nonsmooth.space import Space, space_of
+from stiefel.runs.driver import asks_to_stop
 from stiefel.runs.ledger import History, Record, Snapshot
 from stiefel.runs.progress import ProgressLine
 from stiefel.types import Array, Manifold, Manifolds, Status
@@ -141,7 +142,7 @@ class SequentialRun:
             )  # fmt: skip
             if self.line is not None:
                 self.line(told)
-            if self.callback is not None and self.callback(told):
+            if self.callback is not None and asks_to_stop(self.callback, told):
                 return Status.STOPPED_BY_CALLBACK
         if self.evaluations() >= self.most_evaluations:
             return Status.MAX_EVALUATIONS

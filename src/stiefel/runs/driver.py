@@ -27,6 +27,15 @@ MAX_RESTORATIONS = 3
 HINTS = {Status.STEP_NOT_FOUND: " (stiefel.check_gradient tells whether the gradient is right)"}
 
 
+def asks_to_stop(callback: Callable[[Snapshot], Any], snapshot: Snapshot) -> bool:
+    """Whether the user's callback returns True, of any library, or raises StopIteration."""
+    try:
+        answer = callback(snapshot)
+    except StopIteration:  # as in SciPy
+        return True
+    return answer is not None and answer is not False and is_true(answer)
+
+
 @dataclass
 class Run:
     """A solver at work."""
@@ -123,11 +132,7 @@ class Run:
                 Status.ROUNDING_LIMIT if state.watch.blind else Status.STEP_NOT_FOUND,
                 f"no measurable progress in {idle} iterations: {self.ledger.reached()}",
             )
-        try:
-            answer = self.callback and self.callback(self.ledger.snapshot(state))
-        except StopIteration:  # as in SciPy
-            answer = True
-        if answer is not None and answer is not False and is_true(answer):
+        if self.callback is not None and asks_to_stop(self.callback, self.ledger.snapshot(state)):
             return Reason(Status.STOPPED_BY_CALLBACK, "the callback returned True")
         return None
 
