@@ -61,7 +61,7 @@ class FlatMetric:
     def kernels_at(self, X: Array) -> Kernels:
         return self.kernels or kernels_for(X)
 
-    def plain(self, X: Array) -> bool:
+    def has_plain_metric(self, X: Array) -> bool:
         """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
         return self.kernels_at(X).pure_numpy and X.dtype in (np.float32, np.float64)
 

@@ -84,7 +84,7 @@ class Sphere(Stiefel):
     nearest = _on_columns(Stiefel.nearest)
     dimension = _on_columns(Stiefel.dimension)
 
-    def plain(self, X: Array) -> bool:
+    def has_plain_metric(self, X: Array) -> bool:
         return is_real_vector(self.kernels_at(X), X)
 
     def gradient(self, X: Array, E: Array) -> Lowered:

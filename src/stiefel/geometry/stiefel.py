@@ -88,7 +88,7 @@ class Stiefel:
         """The array operations for points like X."""
         return self.kernels or self._resolve(X)
 
-    def plain(self, X: Array) -> bool:
+    def has_plain_metric(self, X: Array) -> bool:
         """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
         return X.shape[-1] == 1 and is_real_vector(self.kernels_at(X), X)
 

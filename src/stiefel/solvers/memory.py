@@ -79,7 +79,7 @@ NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 def is_plain(geometry: Manifold, X: Point) -> bool:
     """Whether tangents are cotangents, in real NumPy arrays: φ is the identity."""
-    return bool(hasattr(geometry, "plain") and geometry.plain(X))
+    return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
 
 
 def no_pairs(geometry: Manifold, G: Cotangent, memory: int, plain: bool = False) -> Pairs:
