@@ -82,11 +82,11 @@ def is_plain(geometry: Manifold, X: Point) -> bool:
     return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
 
 
-def no_pairs(geometry: Manifold, G: Cotangent, memory: int, plain: bool = False) -> Pairs:
+def no_pairs(geometry: Manifold, G: Cotangent, memory: int, in_one_block: bool = False) -> Pairs:
     """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``."""
     entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
     rows = min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
-    if plain:
+    if in_one_block:
         dtype = np.float32 if entries >= SINGLE_FROM else G.dtype
         block, zeros = np.zeros((2 * rows, entries), dtype), np.zeros((rows, rows))
         return Pairs(block, None, zeros, np.zeros(rows), (), zeros)
