@@ -19,7 +19,7 @@ from stiefel.solvers.problem import Problem
 from stiefel.types import Array, Gradient
 
 from .pattern import allowed_defect, nearest_to_vector, restore
-from .space import Space, Sum
+from .space import NormalSystem, Space, Sum
 from .subproblem import ProximalStep, proximal_step
 
 PROBE = 1e-3  # length of the step that measures the curvature of f
@@ -98,12 +98,12 @@ class Composite(Problem):
             return ProximalStep(x, nan, L, math.nan, False)
         return proximal_step(self.h, x, g, t, L, roughly=True)
 
-    def retract(self, z: Array) -> Array:
+    def retract(self, z: Array, system: NormalSystem | None = None) -> Array:
         """The point of the manifold at z: with the zeros of z, or else the polar factor."""
         if not np.all(np.isfinite(z)):
             return np.full_like(z, math.nan)
         mask = self.h.support(z)
-        x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps))
+        x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps), system)
         if x is None:
             x = nearest_to_vector(self.space, self.geometry, z)
             x = self.space.flat(feasible(self.geometry, self.space.point(x)))

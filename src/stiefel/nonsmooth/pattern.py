@@ -31,20 +31,28 @@ NEGLIGIBLE_OVERLAP = 1e-15  # between two columns
 FEW_SHARED_ROWS = 8  # rows that two columns share
 
 
-def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
-    """The point of M_S near x, with a defect of at most ``allowed``; None if there is none."""
+def restore(
+    space: Space, x: Array, mask: Array, allowed: float, system: NormalSystem | None = None
+) -> Array | None:
+    """The point of M_S near x, with a defect of at most ``allowed``; None if there is none.
+
+    ``system`` is H at a point near x, if one is known: it serves as long as it makes the defect
+    fall.
+    """
     if not space.duals.size:
         return mask * x
     mask = separated(space, mask * x, mask)
-    found = _restored(space, mask * x, mask, allowed)
+    found = _restored(space, mask * x, mask, allowed, system)
     if found is None:
         fewer = separated(space, mask * x, mask, weak=True)
         found = None if same(fewer, mask) else _restored(space, fewer * x, fewer, allowed)
     return found
 
 
-def _restored(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
-    last, system, stale = math.inf, None, False
+def _restored(
+    space: Space, x: Array, mask: Array, allowed: float, system: NormalSystem | None = None
+) -> Array | None:
+    last, stale = math.inf, False
     for _ in range(MOST_PATTERN_STEPS):
         E = space.defect(x)
         size = math.sqrt(float(E @ E))
@@ -98,11 +106,11 @@ class Tangents:
 
     def __init__(self, space: Space, x: Array, mask: Array) -> None:
         self._space, self._x, self._mask = space, x, mask
-        self._system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
+        self.system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
 
     def multiplier(self, w: Array) -> Array:
         """The Λ for which P(W − XΛ) is tangent."""
-        return self._system.solve(self._space.gather(self._x, self._mask * w))
+        return self.system.solve(self._space.gather(self._x, self._mask * w))
 
     def project(self, w: Array) -> Array:
         """The orthogonal projection of w."""

@@ -31,6 +31,7 @@ from .leap import is_ready, leap
 from .pattern import Tangents, same
 from .quasi_newton import QuasiNewton
 from .quasi_newton import State as Inner
+from .space import NormalSystem
 from .subproblem import proximal_step
 
 MOST_PRODUCTS = 200  # of one Newton step
@@ -149,12 +150,13 @@ class ProximalNewton:
         The step is as long as the steepest pair allows: one that F refuses costs an evaluation.
         """
         at = inner.point
-        z = at.z
+        z, system = at.z, None
         if inner.steepest * at.t > 1.0:
-            z = proximal_step(problem.h, at.x, at.g, 1.0 / inner.steepest, at.L).z
+            step = proximal_step(problem.h, at.x, at.g, 1.0 / inner.steepest, at.L)
+            z, system = step.z, step.system
         if same(problem.h.support(at.x), problem.h.support(z)):
             return at
-        x = problem.retract(z)
+        x = problem.retract(z, system)
         value = problem.evaluate(x)
         if not (value.finite and value.total <= at.total + 2.0 * problem.noise.level(at.total)):
             return None
@@ -164,11 +166,11 @@ class ProximalNewton:
         self, problem: Composite, base: ProximalPoint, before: ProximalPoint
     ) -> ProximalPoint | None:
         """The point after Newton's step from ``base``; ``before`` is where the step began."""
-        d, slope = newton_direction(problem, base)
+        d, slope, system = newton_direction(problem, base)
         noise = 2.0 * problem.noise.level(base.total)
         s = 1.0
         for _ in range(HALVINGS):
-            x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d))
+            x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d), system)
             value = problem.evaluate(x)
             if value.finite and value.total <= base.total + SLOPE * s * slope + noise:
                 new = problem.measure(x, value, before.t, base.L)
@@ -190,8 +192,10 @@ def _transferred(problem: Composite, quasi: QuasiNewton, inner: Inner, new: Prox
     return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
 
 
-def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, float]:
-    """(D, ⟨∇F, D⟩) on the orthonormal matrices with the zeros of x."""
+def newton_direction(
+    problem: Composite, at: ProximalPoint
+) -> tuple[Array, float, NormalSystem]:
+    """(D, ⟨∇F, D⟩, H of `pattern`) on the orthonormal matrices with the zeros of x."""
     h, space, x = problem.h, problem.space, at.x
     mask = h.support(x)
     tangents = Tangents(space, x, mask)
@@ -207,7 +211,7 @@ def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, floa
 
     size = math.sqrt(float(gradient @ gradient))
     d = truncated(product, -gradient, min(0.1, at.t * size))
-    return d, float(gradient @ d)
+    return d, float(gradient @ d), tangents.system
 
 
 def truncated(product: Callable[[Array], Array], rhs: Array, tolerance: float) -> Array:

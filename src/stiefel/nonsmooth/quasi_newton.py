@@ -88,7 +88,7 @@ class QuasiNewton:
         t = 1.0 / (sigma * s.factor)
         step, predicted = self._solved(problem, at, t, memory)
         noise = 2.0 * problem.noise.level(at.total)
-        x = problem.retract(step.z)
+        x = problem.retract(step.z, step.system)
         value = problem.evaluate(x)
         blind = not predicted > noise
         fell = at.total - value.total

@@ -394,12 +394,16 @@ def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
 def _masked_blocks(P: Array, W: Array) -> Array:
     """With D a diagonal, column j of XᵀD(XΛ) is (Xᵀ diag(w_j) X) Λ_j: k Gram matrices; nk³.
 
-    ``P`` has the products of two columns of X.  ⟨E_p, XᵀD(XE_q)⟩ is a sum of few entries of the
-    Gram matrices: one product with a fixed k³ × q² matrix.
+    ``P`` has the products of two columns of X.  ⟨E_p, XᵀD(XE_q)⟩ is an entry of a Gram matrix for
+    every index that p and q have in common: one, or two on the diagonal.
     """
     k, q = W.shape[-1], P.shape[-1]
-    grams = W.swapaxes(-1, -2) @ P  # (b, j, pairs)
-    return (grams.reshape(-1, k * q) @ _assembly(k)).reshape(-1, q, q)
+    grams = (W.swapaxes(-1, -2) @ P).reshape(-1, k * q)  # (b, j, pairs)
+    place, weight, second, own = _assembly(k)
+    blocks = grams.take(place, axis=-1)
+    blocks *= weight
+    blocks.reshape(-1, q * q)[:, :: q + 1] += grams.take(second, axis=-1) * own
+    return blocks
 
 
 @cache
@@ -408,13 +412,26 @@ def _lower(k: int) -> tuple[Array, Array]:
 
 
 @cache
-def _assembly(k: int) -> Array:
-    """grams[j, (a, b)] ↦ Σ_j E_p[a, j] E_q[b, j], for symmetric a, b."""
-    E = hermitian_basis(k, False).reshape(-1, k, k)
-    rows, cols = _lower(k)
-    full = np.einsum("paj,qbj->jabpq", E, E)
-    both = full[:, rows, cols] + np.where((rows == cols)[:, None, None], 0.0, full[:, cols, rows])
-    return both.reshape(k * len(rows), -1)
+def _assembly(k: int) -> tuple[Array, Array, Array, Array]:
+    """Where ⟨E_p, XᵀD(XE_q)⟩ = Σ_j E_p[i, j] G_j[i, l] E_q[l, j] is in the G_j, and its weight.
+
+    Both for all p, q, and for the second index that p = q has in common.
+    """
+    pairs = list(zip(*(index.tolist() for index in _lower(k))))
+    number = {pair: p for p, pair in enumerate(pairs)}
+    place, weight = np.zeros((2, len(pairs), len(pairs)))
+    second, own = np.zeros((2, len(pairs)))
+    for p, (a, b) in enumerate(pairs):
+        for q, (c, d) in enumerate(pairs):
+            for count, j in enumerate({a, b} & {c, d}):
+                i, m = a + b - j, c + d - j
+                entry = j * len(pairs) + number[max(i, m), min(i, m)]
+                size = math.sqrt((1.0 if a == b else 0.5) * (1.0 if c == d else 0.5))
+                if count:
+                    second[p], own[p] = entry, size
+                else:
+                    place[p, q], weight[p, q] = entry, size
+    return place.astype(int), weight, second.astype(int), own
 
 
 def semidefinite_solution(apply: Linear, rhs: Array, tolerance: float, most: int) -> Array:
