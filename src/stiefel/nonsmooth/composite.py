@@ -81,6 +81,11 @@ class Composite(Problem):
         f, G, _ = self.objective.value_and_gradient(X)
         return Value(f, self._term(self.space.flat(X)), self.space.flat(G))
 
+    def hessian_product(self, X: Array, w: Array) -> Array:
+        """The second derivative of f times the vector w, at the point X in the solvers' form."""
+        assert self.hessp is not None
+        return self.space.flat(self.hessp(X, self.space.point(w)))
+
     def _term(self, x: Array) -> float:
         return float(self.h.value(x))
 

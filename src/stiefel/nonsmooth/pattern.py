@@ -74,13 +74,21 @@ def _restored(
 
 def separated(space: Space, x: Array, mask: Array, weak: bool = False) -> Array:
     """The mask without the smaller entries of rows by which two columns cannot be orthogonal."""
+    if space.matrix is not None and not weak:  # most points, and most often there is nothing to do
+        free = mask.reshape(space.matrix)
+        shared = free.T @ free
+        shared.ravel()[:: len(shared) + 1] = 0.0
+        if not (shared == 1.0).any():
+            return mask
     changed = None
     for leaf, X, S in zip(_places(space), space.matrices(x), space.matrices(mask)):
-        size, free = np.abs(X), np.minimum(np.abs(S), 1.0)
+        free = S if S.dtype.kind != "c" else S.real
         shared = free.swapaxes(-1, -2) @ free
-        lost = (np.abs(shared - 1.0) < 0.5) & ~np.eye(size.shape[-1], dtype=bool)
+        np.einsum("...ii->...i", shared)[...] = 0.0
+        lost = shared == 1.0
         if not weak and not lost.any():
             continue
+        size = np.abs(X)
         product = np.abs(X.conj().swapaxes(-1, -2) @ X)
         if weak:
             reach = 0.5 * (size**2).swapaxes(-1, -2) @ free

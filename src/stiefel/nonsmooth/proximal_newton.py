@@ -3,10 +3,10 @@
     1. Z from the proximal step; S its support; X ← Z brought back onto M_S, unless X has S already
     2. on M_S, the orthonormal matrices with these zeros, f + h is smooth:
        ∇ = P(∇f + h'),   H = P(∇²f[W] + h''[W] − WΛ),   Λ the multiplier of M_S at X
-    3. D from H D = −∇ by conjugate gradients to min(0.1, t‖∇‖)‖∇‖, stopped at negative curvature
+    3. D from H D = −∇ by conjugate gradients to min(0.1, √(t‖∇‖))‖∇‖, stopped at negative curvature
     4. X⁺ = X + sD, with zeros where a kink was passed, brought back; s halved until F falls.
 
-Near a solution the zeros stand and the method is quadratic.  Far from it the steps are those of
+Near a solution the zeros stand and the method is of order 3/2.  Far from it the steps are those of
 `quasi_newton`: the first twenty, or until the zeros have held for three steps; and again when
 Newton's step is refused.  If f turns out to be quadratic by them, there is a `leap`.  Beneath the
 rounding of F a step is accepted if χ falls.
@@ -202,15 +202,13 @@ def newton_direction(
     total = at.g + h.gradient(x)
     L, gradient = tangents.multiplier(total), tangents.project(total)
     X = space.point(x)
-    assert problem.hessp is not None
-    hessp = problem.hessp
 
     def product(w: Array) -> Array:
-        curved = space.flat(hessp(X, space.point(w))) + h.hessian(x, w)
-        return tangents.project(curved - space.normal(w, L))
+        curved = problem.hessian_product(X, w) - space.normal(w, L)
+        return tangents.project(curved + h.hessian(x, w) if h.bends else curved)
 
     size = math.sqrt(float(gradient @ gradient))
-    d = truncated(product, -gradient, min(0.1, at.t * size))
+    d = truncated(product, -gradient, min(0.1, math.sqrt(at.t * size)))
     return d, float(gradient @ d), tangents.system
 
 
