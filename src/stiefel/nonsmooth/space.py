@@ -225,13 +225,26 @@ class Sum:
         """Whether h has a second derivative on its support: then prox' is no mask."""
         return not isinstance(self.prox_derivative(np.ones(self.space.points.size), 1.0), Diagonal)
 
+    @cached_property
+    def _one(self) -> Term | None:
+        """The term of a point that is one real matrix: fewer layers for it."""
+        return self.terms[0] if self.space.matrix is not None else None
+
     def value(self, x: Array) -> float:
+        if self._one is not None:
+            return self.scale * self._one.value(x.reshape(self._shapes[0]))
         return self.scale * math.fsum(h.value(X) for h, X in self._each(x))
 
     def prox(self, v: Array, t: float) -> Array:
+        if self._one is not None:
+            return self._one.prox(v.reshape(self._shapes[0]), t * self.scale).reshape(-1)
         return self.space.points.join([h.prox(V, t * self.scale) for h, V in self._each(v)])
 
     def prox_derivative(self, v: Array, t: float) -> Linear:
+        if self._one is not None:
+            D = self._one.prox_derivative(v.reshape(self._shapes[0]), t * self.scale)
+            if isinstance(D, Diagonal) and D.weights.size == v.size:
+                return Diagonal(D.weights.reshape(-1))
         parts = [h.prox_derivative(V, t * self.scale) for h, V in self._each(v)]
         if all(isinstance(D, Diagonal) for D in parts):
             weights = [np.broadcast_to(D.weights, s) for D, s in zip(parts, self._shapes)]  # type: ignore[attr-defined]
@@ -304,7 +317,8 @@ class NormalSystem:
         if self.dense:
             blocks = dense_blocks(space, x, D)
             if delta:
-                blocks = [b + delta * np.eye(b.shape[-1]) for b in blocks]
+                for b in blocks:
+                    np.einsum("...ii->...i", b)[...] += delta
             self._solvers = [_solver(b, pseudo) for b in blocks]
 
     def apply(self, L: Array) -> Array:
@@ -368,6 +382,8 @@ def _solver(block: Array, pseudo: bool) -> Linear:
 
 def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
     """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
+    if isinstance(D, Diagonal) and space.matrix is not None:
+        return [_masked_blocks(space.products(x)[0], D.weights.reshape(1, *space.matrix))]
     real = all(np.dtype(d).kind != "c" for d in space.points.dtypes)
     if isinstance(D, Diagonal) and real:
         masks = space.matrices(D.weights)

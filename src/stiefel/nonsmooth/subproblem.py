@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 from stiefel.types import Array
 
@@ -145,7 +146,7 @@ def _newton(
     A, C = K_inverse + DU @ U.T, space.gather(x, DU)
     if system.dense:
         W = system.solve(np.vstack([C, now.E2]))
-        db = np.linalg.solve(A - C @ W[:-1].T, -now.E1 - C @ W[-1])
+        db = _solution(A - C @ W[:-1].T, -now.E1 - C @ W[-1])
         return db, W[:-1].T @ db - W[-1], system
     A_C, A_E = np.linalg.solve(A, C), np.linalg.solve(A, now.E1)
     rhs = -now.E2 - C.T @ A_E
@@ -153,6 +154,11 @@ def _newton(
         lambda M: system.apply(M) - C.T @ (A_C @ M), rhs, min(1e-2, now.size), 200
     )
     return A_C @ dM - A_E, dM, system
+
+
+def _solution(A: Array, rhs: Array) -> Array:
+    found, singular = scipy.linalg.lapack.dgesv(A, rhs)[2:]
+    return rhs if singular else found
 
 
 def _solve(system: NormalSystem, E: Array, size: float) -> Array:
