@@ -34,6 +34,7 @@ from .quasi_newton import State as Inner
 from .space import NormalSystem
 from .subproblem import proximal_step
 
+REACH = 2.0  # times the length that was accepted last: test_newton_reaches_as_far_as_it_came
 MOST_PRODUCTS = 200  # of one Newton step
 HALVINGS = 5
 STEADY_STEPS = 3  # steps for which the zeros have held
@@ -48,6 +49,7 @@ class State(NamedTuple):
     steady: int = 0  # steps for which the zeros have held
     gamma: float = 0.0
     k: int = 0  # Newton steps since the last other one
+    reach: float = math.inf  # of the next Newton step: what was accepted last, enlarged
     restarted: bool = False
     watch: Watch = Watch()
     failure: Status | None = None
@@ -106,9 +108,11 @@ class ProximalNewton:
         if s.left > 0 and s.steady < STEADY_STEPS:
             return self._quasi_step(problem, s, s.left - 1)
         base = self._identified(problem, s.inner)
-        new = None if base is None else self._newton(problem, base, s.inner.point)
-        if new is None:
+        if base is None:
             return self._quasi_step(problem, s, STEADY_STEPS)
+        new, reach = self._newton(problem, base, s.inner.point, s.reach)
+        if new is None:
+            return self._quasi_step(problem, s._replace(reach=reach), STEADY_STEPS)
         inner = _transferred(problem, self._quasi, s.inner, new)
         blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.total)
         held = s.steady + 1 if _holds(problem, new) else 0
@@ -120,6 +124,7 @@ class ProximalNewton:
             max(held, STEADY_STEPS),
             1.0,
             s.k + 1,
+            reach,
             watch=Watch(blind=blind),
         )
 
@@ -139,6 +144,7 @@ class ProximalNewton:
             s.steady + 1 if held else 0,
             inner.gamma,
             0,
+            s.reach,
             inner.restarted,
             watch=inner.watch,
             failure=inner.failure,
@@ -163,21 +169,25 @@ class ProximalNewton:
         return at._replace(x=x, f=value.f, h=value.h, g=value.g)
 
     def _newton(
-        self, problem: Composite, base: ProximalPoint, before: ProximalPoint
-    ) -> ProximalPoint | None:
-        """The point after Newton's step from ``base``; ``before`` is where the step began."""
+        self, problem: Composite, base: ProximalPoint, before: ProximalPoint, reach: float
+    ) -> tuple[ProximalPoint | None, float]:
+        """The point after Newton's step from ``base``, and how far the next may reach.
+
+        ``before`` is where the step began.
+        """
         d, slope, system = newton_direction(problem, base)
         noise = 2.0 * problem.noise.level(base.total)
-        s = 1.0
+        length = math.sqrt(float(d @ d))
+        s = min(1.0, reach / max(length, 1e-300))
         for _ in range(HALVINGS):
             x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d), system)
             value = problem.evaluate(x)
             if value.finite and value.total <= base.total + SLOPE * s * slope + noise:
                 new = problem.measure(x, value, before.t, base.L)
                 visible = before.total - new.total > noise
-                return new if visible or new.chi < before.chi else None
+                return (new if visible or new.chi < before.chi else None), REACH * s * length
             s *= 0.5
-        return None
+        return None, s * length
 
 
 def _holds(problem: Composite, at: ProximalPoint) -> bool:
