@@ -18,8 +18,9 @@ from stiefel.geometry.feasibility import feasible
 from stiefel.solvers.problem import Problem
 from stiefel.types import Array, Gradient
 
+from .normal_system import NormalSystem
 from .pattern import allowed_defect, nearest_to_vector, restore
-from .space import NormalSystem, Space, Sum
+from .space import Space, Sum
 from .subproblem import ProximalStep, proximal_step
 
 PROBE = 1e-3  # length of the step that measures the curvature of f

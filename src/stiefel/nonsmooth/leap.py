@@ -16,7 +16,6 @@ from stiefel.solvers.noise import Watch
 
 from .composite import Composite
 from .learned_operator import NO_OPERATOR, surrogate
-from .pattern import same
 from .quasi_newton import QuasiNewton, State
 
 TRUSTED_ERROR = 0.01  # of what the operator foretells, at which f̂ is minimised
@@ -55,9 +54,7 @@ def _foretold(problem: Composite, s: State, newton: Any) -> State:
     model = surrogate(problem, at, s.operator)
     rounding = 1e3 * problem.noise.eps * math.sqrt(float(at.g @ at.g))
     target = max(s.operator.error * at.chi, rounding)
-    holds = same(problem.h.support(at.x), problem.h.support(at.z))
-    left = 0 if holds else STEPS_BEFORE_NEWTON
-    state = newton.begun(s._replace(operator=NO_OPERATOR))._replace(left=left)
+    state = newton.begun(s._replace(operator=NO_OPERATOR))._replace(left=STEPS_BEFORE_NEWTON)
     for _ in range(STEPS_OF_A_LEAP):
         if state.at.norm <= target or (state.restarted and state.watch.blind):
             break

@@ -96,14 +96,16 @@ class LearnedOperator(NamedTuple):
         if not symmetric or len(self.Q) + len(Q) > MOST_BLOCKS * S.shape[1]:
             return NO_OPERATOR
         model = self.model.extended(Q, P)
-        return LearnedOperator(np.vstack([self.Q, Q]), np.vstack([self.P, P]), model, squares, error)
+        return LearnedOperator(
+            np.vstack([self.Q, Q]), np.vstack([self.P, P]), model, squares, error
+        )
 
     def _new_columns(self, S: Array, Y: Array) -> tuple[Array, Array]:
         """The directions of the rows of S that are new, orthonormal, and A times them."""
-        sizes = np.linalg.norm(S, axis=1, keepdims=True)
-        kept = sizes[:, 0] > 0
-        S, Y = S[kept] / sizes[kept], Y[kept] / sizes[kept]
-        for _ in range(2):
+        sizes = np.sqrt(np.einsum("ij,ij->i", S, S))[:, None]
+        sizes[sizes == 0.0] = 1.0
+        S, Y = S / sizes, Y / sizes
+        for _ in range(2 if len(self.Q) else 0):
             C = S @ self.Q.T
             S, Y = S - C @ self.Q, Y - C @ self.P
         squares, V = np.linalg.eigh(S @ S.T)

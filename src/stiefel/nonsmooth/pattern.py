@@ -19,7 +19,8 @@ import numpy as np
 
 from stiefel.types import Array, Manifold
 
-from .space import NormalSystem, Space
+from .normal_system import NormalSystem
+from .space import Space
 from .terms import Diagonal
 
 MOST_PATTERN_STEPS = 12

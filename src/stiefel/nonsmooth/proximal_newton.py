@@ -28,13 +28,13 @@ from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint
 from .leap import is_ready, leap
+from .normal_system import NormalSystem
 from .pattern import Tangents, same
 from .quasi_newton import QuasiNewton
 from .quasi_newton import State as Inner
-from .space import NormalSystem
 from .subproblem import proximal_step
 
-REACH = 2.0  # times the length that was accepted last: test_newton_reaches_as_far_as_it_came
+REACH = 2.0  # times the length that was accepted last: test_newton_spends_little
 MOST_PRODUCTS = 200  # of one Newton step
 HALVINGS = 5
 STEADY_STEPS = 3  # steps for which the zeros have held
@@ -202,9 +202,7 @@ def _transferred(problem: Composite, quasi: QuasiNewton, inner: Inner, new: Prox
     return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
 
 
-def newton_direction(
-    problem: Composite, at: ProximalPoint
-) -> tuple[Array, float, NormalSystem]:
+def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, float, NormalSystem]:
     """(D, ⟨∇F, D⟩, H of `pattern`) on the orthonormal matrices with the zeros of x."""
     h, space, x = problem.h, problem.space, at.x
     mask = h.support(x)
@@ -218,6 +216,7 @@ def newton_direction(
         return tangents.project(curved + h.hessian(x, w) if h.bends else curved)
 
     size = math.sqrt(float(gradient @ gradient))
+    # Of order 3/2, which spends fewer products than order 2: test_newton_spends_little.
     d = truncated(product, -gradient, min(0.1, math.sqrt(at.t * size)))
     return d, float(gradient @ d), tangents.system
 

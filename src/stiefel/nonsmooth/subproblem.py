@@ -33,7 +33,8 @@ import scipy
 
 from stiefel.types import Array
 
-from .space import NormalSystem, Space, Sum, semidefinite_solution
+from .normal_system import NormalSystem, semidefinite_solution
+from .space import Space, Sum
 
 MOST_INNER_STEPS = 60
 # Residuals at which the iteration ends: 0.1‖V‖² for a step, a part of ‖V‖ for its length alone.
