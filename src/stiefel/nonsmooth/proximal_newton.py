@@ -34,7 +34,7 @@ from .quasi_newton import QuasiNewton
 from .quasi_newton import State as Inner
 from .subproblem import proximal_step
 
-REACH = 2.0  # times the length that was accepted last: test_newton_spends_little
+NEXT_REACH = 2.0  # times the length that was accepted last: test_newton_spends_little
 MOST_PRODUCTS = 200  # of one Newton step
 HALVINGS = 5
 STEADY_STEPS = 3  # steps for which the zeros have held
@@ -185,7 +185,7 @@ class ProximalNewton:
             if value.finite and value.total <= base.total + SLOPE * s * slope + noise:
                 new = problem.measure(x, value, before.t, base.L)
                 visible = before.total - new.total > noise
-                return (new if visible or new.chi < before.chi else None), REACH * s * length
+                return (new if visible or new.chi < before.chi else None), NEXT_REACH * s * length
             s *= 0.5
         return None, s * length
 
