@@ -257,8 +257,8 @@ def test_projection_is_the_orthogonal_one():
 def test_newton_spends_little():
     """Six starts: 282 evaluations and 715 products.
 
-    Steps that begin with their full length (NEXT_REACH) need 339 evaluations, equations solved for order
-    two 969 products.
+    Steps that begin with their full length (NEXT_REACH) need 339 evaluations, and equations that
+    are solved for order two need 969 products.
     """
     evaluations = products = 0
     for seed in range(6):
