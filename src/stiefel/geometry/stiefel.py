@@ -88,6 +88,10 @@ class Stiefel:
         """The array operations for points like X."""
         return self.kernels or self._resolve(X)
 
+    def has_plain_metric(self, X: Array) -> bool:
+        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
+        return X.shape[-1] == 1 and is_real_vector(self.kernels_at(X), X)
+
     # -- cotangents and tangents -----------------------------------------------------------
 
     def project(self, X: Array, G: Array) -> Array:
