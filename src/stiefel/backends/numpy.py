@@ -22,6 +22,7 @@ _GEMM: Routines = {}
 _AXPY: Routines = {}
 _GEMV: Routines = {}
 _GESV: Routines = {}
+_EIGH: Routines = {}
 
 
 def _load() -> None:
@@ -32,6 +33,7 @@ def _load() -> None:
         _AXPY[dtype] = getattr(scipy.linalg.blas, f"{letter}axpy")
         _GEMV[dtype] = getattr(scipy.linalg.blas, f"{letter}gemv")
         _GESV[dtype] = getattr(scipy.linalg.lapack, f"{letter}gesv")
+        _EIGH[dtype] = getattr(scipy.linalg.lapack, letter + ("syevd" if letter in "sd" else "heevd"))
 
 
 CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
@@ -240,6 +242,17 @@ def divided_in_place(B: Array, A: Array) -> Array:
     To LAPACK they are their transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
     """
     return solve_in_place(A.T, B.T).T
+
+
+def eigh(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues, rising, and eigenvectors of a small Hermitian matrix.
+
+    `numpy.linalg` takes 15 µs around the 3 µs of a 5×5 matrix.
+    """
+    values, vectors, info = _EIGH[A.dtype](A, lower=1)
+    if info:
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+    return values, vectors
 
 
 def _solve_stack(A: Array, B: Array) -> Array:

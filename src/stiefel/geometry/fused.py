@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stiefel.backends.base import Kernels
-from stiefel.backends.numpy import add_product, solve_in_place
+from stiefel.backends.numpy import add_product, eigh, solve_in_place
 from stiefel.types import Array, Metric
 
 from .cayley import Frame, Grams
@@ -175,12 +175,12 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     tiny = small.tiny**0.5
     P = P + (1e-3 * (P.trace() / size) + tiny) * small.one
     R = R + (1e-6 * (R.trace() / size) + tiny) * small.one
-    values, vectors = np.linalg.eigh(P)
+    values, vectors = eigh(P)
     values = np.sqrt(values)
     root, inverse_root = _rebuilt(vectors, values), _rebuilt(vectors, 1.0 / values)
-    values, vectors = np.linalg.eigh(_hermitian(root.dot(R).dot(root)))
+    values, vectors = eigh(_hermitian(root.dot(R).dot(root)))
     middle = _rebuilt(vectors, np.sqrt(np.maximum(values, 0.0)))
-    values, vectors = np.linalg.eigh(_hermitian(inverse_root.dot(middle).dot(inverse_root)))
+    values, vectors = eigh(_hermitian(inverse_root.dot(middle).dot(inverse_root)))
     values /= values[-1]  # they are ascending
     np.maximum(values, 1.0 / largest_ratio, out=values)
     values /= np.exp(np.log(values).sum() / size)
@@ -189,10 +189,10 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
 
 def spread(k: Kernels, D: Array, E: Array | None) -> Any:
     if E is not None:
-        values, vectors = np.linalg.eigh(E)
+        values, vectors = eigh(E)
         inverse_root = _rebuilt(vectors, 1.0 / np.sqrt(values))
         D = inverse_root.dot(D).dot(inverse_root)
-    values = np.linalg.eigh(_hermitian(D))[0]
+    values = eigh(_hermitian(D))[0]
     return values[-1] / values[0]
 
 
