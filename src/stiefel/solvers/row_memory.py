@@ -19,13 +19,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
 from stiefel.backends.base import Kernels, kernel
+from stiefel.backends.numpy import eigh, inverse, orthonormal_factor, orthonormalising
 from stiefel.types import Array, Gradient, NumpyArray
 
 NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
 DEPENDENT = 1e-5  # squared lengths beside the vectors before, relative to one, that are dropped
+TINY = float(np.finfo(float).tiny)
 UNRELIABLE = 0.1  # the skew part of K that a Ritz vector may have, relative to θ − c
 
 
@@ -199,7 +200,7 @@ def flat(k: Kernels, U: Array) -> Array:
 
 def asymmetry(K: NumpyArray, squares: NumpyArray) -> float:
     """‖K − Kᴴ‖/‖K‖ of K = SᴴZ, with the columns of S (of these squared lengths) of length one."""
-    scale = 1.0 / np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+    scale = 1.0 / np.sqrt(np.maximum(squares, TINY))
     K = K * scale * scale[:, None]
     skew, size = K - K.conj().T, float(np.vdot(K, K).real)
     return float(np.sqrt(np.vdot(skew, skew).real / size)) if size > 0 else np.inf
@@ -207,10 +208,10 @@ def asymmetry(K: NumpyArray, squares: NumpyArray) -> float:
 
 def ritz_pairs(normal: Normal, highest: float) -> RitzPairs:
     """TᴴUU T = I and Tᴴherm(UZ)T = diag(θ), θ above the highest shift; see `_reliable`."""
-    T = _orthonormal(normal.UU)
+    T = orthonormalising(normal.UU, DEPENDENT)
     K = T.conj().T.dot(normal.UZ).dot(T)
     KH = K.conj().T
-    theta, vectors = np.linalg.eigh(0.5 * (K + KH))
+    theta, vectors = eigh(0.5 * (K + KH))
     first = int(np.searchsorted(theta, highest, "right"))
     theta, vectors = theta[first:], vectors[:, first:]
     skew = 0.5 * (K - KH)
@@ -218,23 +219,6 @@ def ritz_pairs(normal: Normal, highest: float) -> RitzPairs:
         keep = _reliable(vectors.conj().T.dot(skew).dot(vectors), theta - highest)
         theta, vectors = theta[keep], vectors[:, keep]
     return RitzPairs(T.dot(vectors), theta)
-
-
-def _orthonormal(UU: NumpyArray) -> NumpyArray:
-    """T with TᴴUU T = I, by Cholesky's method with pivots.
-
-    Vectors that are zero or nearly depend on others are dropped.
-    """
-    squares = np.diagonal(UU).real
-    scale = np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
-    letter = "z" if UU.dtype.kind == "c" else "d"
-    routines = scipy.linalg.lapack
-    R, pivots, rank, _ = getattr(routines, letter + "pstrf")(UU * scale * scale[:, None], DEPENDENT)
-    T = np.zeros((len(UU), rank), UU.dtype)
-    inverse = np.triu(getattr(routines, letter + "trtri")(R[:rank, :rank])[0])
-    chosen = pivots[:rank] - 1
-    T[chosen] = scale[chosen, None] * inverse
-    return T
 
 
 def _reliable(skew: NumpyArray, above: NumpyArray) -> NumpyArray:
@@ -257,10 +241,11 @@ def _reliable(skew: NumpyArray, above: NumpyArray) -> NumpyArray:
 
 def lowest_and_newest(ritz: RitzPairs, normal: Normal, lowest: int, size: int) -> NumpyArray:
     """Orthonormal combinations of U°: the lowest Ritz vectors, and the newest block."""
-    held = len(ritz.theta)
-    low = np.eye(held, min(lowest, held))
-    new = ritz.T.conj().T.dot(normal.UU[:, -size:])
-    return ritz.T.dot(np.linalg.qr(np.concatenate((low, new), axis=1))[0])
+    T = ritz.T
+    if T.shape[1] <= lowest:
+        return T
+    new = T[:, lowest:].conj().T.dot(normal.UU[:, -size:])  # beside the lowest ones
+    return np.concatenate((T[:, :lowest], T[:, lowest:].dot(orthonormal_factor(new))), axis=1)
 
 
 # -- the tall work, and NumPy's versions of what every iteration asks for ------------------------
@@ -418,7 +403,7 @@ def _grams_after(
 ) -> SubspaceGrams:
     """The Gram matrices at X⁺, with the new block; X⁺(I − B) = X + S°."""
     p, size = len(old.UU), len(B)
-    R = np.linalg.inv(np.eye(size) - B)
+    R = inverse(np.eye(size) - B)
     US, UZ, ZS, ZZ = (m[:p, part] for m in cross[:2] for part in (slice(size), slice(size, None)))
     own, with_X, with_AX = cross[2:]
     SS, SZ, TZ = own[:size, :size], own[:size, size:], own[size:, size:]

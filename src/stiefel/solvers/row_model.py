@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.base import Kernels
+from stiefel.backends.numpy import eigh
 from stiefel.types import Array, Gradient, Manifold, NumpyArray
 
 from . import row_memory
@@ -63,7 +64,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, D: NumpyArray, level: NumpyArray) -> Columns:
-        return cls(D, *np.linalg.eigh(D), *(D,) * 3).at(level)
+        return cls(D, *eigh(D), *(D,) * 3).at(level)
 
     def at(self, level: NumpyArray) -> Columns:
         """The same D at a point with another C."""
@@ -71,7 +72,7 @@ class Columns(NamedTuple):
         root = np.sqrt(values)
         left, right = vectors * root, vectors.conj().T
         half = left.dot(right)
-        c, Q = np.linalg.eigh(half.dot(level).dot(half))
+        c, Q = eigh(half.dot(level).dot(half))
         Q = right.dot(Q)
         return Columns(D, values, vectors, c, left.dot(Q), (vectors / root).dot(Q))
 
@@ -290,19 +291,21 @@ def _sigma(normal: Normal, columns: Columns, theta: NumpyArray) -> float:
     """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
     c, F = columns.c, columns.F
     size = len(c)
-    conj = F.conj()
-    uu, uz, zz = ((conj * K[-size:, -size:].dot(F)).sum(axis=0).real for K in normal)
+    newest = np.concatenate([K[-size:, -size:] for K in normal]).dot(F).reshape(3, size, size)
+    uu, uz, zz = (newest * F.conj()).sum(axis=1).real
     yy, sy = zz - 2.0 * c * uz + c * c * uu, float((uz - c * uu).sum())
     if not sy > 0:  # the newest step saw no positive curvature: the largest that is known
         return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())
-    sigma = float((c + yy / sy).max())
+    squares = list(zip(c.tolist(), yy.tolist(), strict=True))  # a few numbers need no arrays
+    sigma = max(shift + y / sy for shift, y in squares)
     for _ in range(50):
-        above = sigma - c
-        g = yy / above
-        excess = float(g.sum()) - sy
+        excess, slope = -sy, 0.0
+        for shift, y in squares:
+            g = y / (sigma - shift)
+            excess, slope = excess + g, slope + g / (sigma - shift)
         if excess <= 1e-3 * sy:
             break
-        sigma += excess / float((g / above).sum())
+        sigma += excess / slope
     return sigma
 
 
