@@ -329,9 +329,9 @@ def test_a_step_that_only_rotates_adds_no_block():
     known = np.eye(3), None
     memory = row_memory.begun(k, 5, S, a * S, X0, problem.gradient(X0), *known)
     X = X0 @ linalg.expm(0.1 * (lambda R: R - R.T)(rng.standard_normal((3, 3))))
-    assert row_memory.grown(k, memory, X0, X, problem.gradient(X), *known).used == 1
+    assert row_memory.grown(k, memory, X, problem.gradient(X), *known).used == 1
     X = stiefel.nearest(X + 1e-3 * rng.standard_normal(X.shape))
-    assert row_memory.grown(k, memory, X0, X, problem.gradient(X), *known).used == 2
+    assert row_memory.grown(k, memory, X, problem.gradient(X), *known).used == 2
 
 
 def test_many_columns_are_learned_unless_the_gradient_has_a_constant_part():
@@ -474,7 +474,7 @@ def test_older_blocks_of_an_inexact_model_are_nearly_symmetric():
     fun, seeds = local_energy(200, 10.0), range(4)
     for s in states(AUTO, fun, stiefel.random_point(200, 5, seed=0), Stiefel(), 60):
         if s.rows.on:
-            grams = s.rows.known.memory.grams
+            grams = row_memory.Stacked(s.rows.known.memory.grams.WW)
             assert grams.UU.shape == (5, 5) or (
                 asymmetry(grams.UZ, np.diagonal(grams.UU)) <= AUTO.rows.nearly
             )

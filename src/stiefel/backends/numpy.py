@@ -28,6 +28,7 @@ _GEQRF: Routines = {}
 _ORGQR: Routines = {}
 _PSTRF: Routines = {}
 _TRTRI: Routines = {}
+_POTRF: Routines = {}
 
 
 def _load() -> None:
@@ -39,7 +40,7 @@ def _load() -> None:
         eigh, orgqr = ("syevd", "orgqr") if letter in "sd" else ("heevd", "ungqr")
         for table, name in (
             (_GESV, "gesv"), (_EIGH, eigh), (_GEQRF, "geqrf"), (_ORGQR, orgqr),
-            (_PSTRF, "pstrf"), (_TRTRI, "trtri"),
+            (_PSTRF, "pstrf"), (_TRTRI, "trtri"), (_POTRF, "potrf"),
         ):  # fmt: skip
             table[dtype] = getattr(scipy.linalg.lapack, letter + name)
 
@@ -268,6 +269,12 @@ def eigh(A: Array) -> tuple[Array, Array]:
     if info:
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
     return values, vectors
+
+
+def cholesky(A: Array) -> Array:
+    """The lower triangle L with A = LLᴴ; NaN where there is none."""
+    L, info = _routine(_POTRF, A)(A, lower=1)
+    return L if info == 0 else np.full_like(L, np.nan)
 
 
 def inverse(A: Array) -> Array:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stiefel.backends.base import Kernels
-from stiefel.backends.numpy import add_product, eigh, solve_in_place
+from stiefel.backends.numpy import add_product, cholesky, eigh, solve_in_place
 from stiefel.types import Array, Metric
 
 from .cayley import Frame, Grams
@@ -175,16 +175,16 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     tiny = small.tiny**0.5
     P = P + (1e-3 * (P.trace() / size) + tiny) * small.one
     R = R + (1e-6 * (R.trace() / size) + tiny) * small.one
-    values, vectors = eigh(P)
-    values = np.sqrt(values)
-    root, inverse_root = _rebuilt(vectors, values), _rebuilt(vectors, 1.0 / values)
-    values, vectors = eigh(_hermitian(root.dot(R).dot(root)))
-    middle = _rebuilt(vectors, np.sqrt(np.maximum(values, 0.0)))
-    values, vectors = eigh(_hermitian(inverse_root.dot(middle).dot(inverse_root)))
-    values /= values[-1]  # they are ascending
-    np.maximum(values, 1.0 / largest_ratio, out=values)
-    values /= np.exp(np.log(values).sum() / size)
-    return _rebuilt(vectors, 1.0 / values)
+    # With P = LLᴴ and LᴴRL = VλVᴴ, M⁻¹ = (LV) λ^{-½} (LV)ᴴ.
+    L = cholesky(P)
+    values, V = eigh(_hermitian(_adjoint(L).dot(R).dot(L)))
+    LV = L.dot(V)
+    D = (LV / np.sqrt(np.maximum(values, small.tiny))).dot(_adjoint(LV))
+    values, vectors = eigh(_hermitian(D))
+    values /= values[0]  # they are ascending
+    np.minimum(values, largest_ratio, out=values)
+    values /= math.exp(sum(map(math.log, values.tolist())) / size)
+    return _rebuilt(vectors, values)
 
 
 def spread(k: Kernels, D: Array, E: Array | None) -> Any:
