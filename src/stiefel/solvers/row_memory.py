@@ -231,6 +231,13 @@ def asymmetry(K: NumpyArray, squares: NumpyArray) -> float:
     return float(np.sqrt(np.vdot(skew, skew).real / size)) if size > 0 else np.inf
 
 
+def asymmetries(grams: SubspaceGrams, size: int) -> tuple[float, float]:
+    """Of the newest block, and of all blocks together."""
+    seen = Stacked(grams.WW)
+    UZ, squares = seen.UZ, np.diagonal(seen.UU).real
+    return asymmetry(UZ[-size:, -size:], squares[-size:]), asymmetry(UZ, squares)
+
+
 def ritz_pairs(normal: Stacked, highest: float) -> RitzPairs:
     """TᴴUU T = I and Tᴴherm(UZ)T = diag(θ), θ above the highest shift; see `_reliable`."""
     T = orthonormalising(normal.UU, DEPENDENT)

@@ -44,7 +44,7 @@ from . import row_memory
 from .memory import Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
-from .row_memory import RitzPairs, RowMemory, Stacked, asymmetry, lowest_and_newest, small
+from .row_memory import RitzPairs, RowMemory, Stacked, asymmetries, lowest_and_newest, small
 from .row_recognition import CLOSE, REST, Looking, Recognised, StepEnds, looked
 from .row_rotations import SOFTEST, coupled
 
@@ -196,11 +196,10 @@ class RowModel:
         columns = columns.at(small(k, at.level))
         if memory.used == old.used:
             return _with_ritz(memory, columns, offset, exact, resets)
-        seen = Stacked(memory.grams.WW)
-        UZ, squares = seen.UZ, np.diagonal(seen.UU).real
-        if not asymmetry(UZ[-size:, -size:], squares[-size:]) <= self.decay:
+        of_newest, of_all = asymmetries(memory.grams, size)
+        if not of_newest <= self.decay:
             return None
-        if asymmetry(UZ, squares) > (self.decay if exact else self.nearly):
+        if of_all > (self.decay if exact else self.nearly):
             memory, resets = row_memory.newest(k, memory), resets + 1
         new = _with_ritz(memory, columns, offset, exact, resets)
         return new if exact else _unless_doubtful(new, doubts, part)
@@ -291,8 +290,12 @@ def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
     """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
     c, F = columns.c, columns.F
     size = len(c)
-    blocks = [K[-size:, -size:] for K in (normal.UU, normal.UZ, normal.ZZ)]
-    newest = np.concatenate(blocks).dot(F).reshape(3, size, size)
+    U, Z, WW = (
+        slice(-size - len(normal.WW) // 2, -len(normal.WW) // 2),
+        slice(-size, None),
+        normal.WW,
+    )
+    newest = np.concatenate((WW[U, U], WW[U, Z], WW[Z, Z])).dot(F).reshape(3, size, size)
     uu, uz, zz = (newest * F.conj()).sum(axis=1).real
     yy, sy = zz - 2.0 * c * uz + c * c * uu, float((uz - c * uu).sum())
     if not sy > 0:  # the newest step saw no positive curvature: the largest that is known
