@@ -119,11 +119,12 @@ class Outcome:
 
     def table(self) -> str:
         """The minima found, as text."""
-        rows = [f"{'start':<32}{'energy / Ha':>18}{'|g|':>10}{'builds':>8}  minimum"]
+        width = max(32, *(len(m.start) for m in self.minima))
+        rows = [f"{'start':<{width}}{'energy / Ha':>18}{'|g|':>10}{'builds':>8}  minimum"]
         known = {True: "yes", False: "no", None: "unknown"}
         for m in self.minima:
             numbers = f"{m.energy:>18.8f}{m.gradient_norm:>10.1e}{m.builds:>8}"
-            rows.append(f"{m.start:<32}{numbers}  {known[m.stable]}")
+            rows.append(f"{m.start:<{width}}{numbers}  {known[m.stable]}")
         return "\n".join(rows)
 
 
@@ -169,8 +170,8 @@ def minimize(
         Of the kick: a number or a NumPy generator.
     starts
         Run from this many starts (this call without a kick, the kicked guess, kicked DIIS
-        orbitals, both with the next seed, …), and keep the lowest end: so it is never above that
-        of one start.  ``mf.minimization.table()`` lists them.
+        orbitals, both with the next seed, …), and keep the lowest end: so it is never above a
+        converged end of one start.  ``mf.minimization.table()`` lists them.
     check
         Whether saddles are looked for and left, with PySCF's internal stability analysis.
     smearing
@@ -220,10 +221,19 @@ def minimize(
     return run_mean_field(mf, options, dm0)
 
 
-def run_mean_field(mf: Any, options: Options, dm0: Any = None) -> Any:
-    """What `minimize` does, with its options as one record."""
+def check_mean_field(mf: Any) -> None:
+    """``TypeError`` for what is no mean-field object."""
     if not (hasattr(mf, "get_veff") and hasattr(mf, "energy_tot")):
         raise TypeError(f"{type(mf).__name__} is no mean-field object of PySCF")
+
+
+def run_mean_field(mf: Any, options: Options, dm0: Any = None) -> Any:
+    """What `minimize` does, with its options as one record."""
+    check_mean_field(mf)
+    for name in ("conv_tol", "conv_tol_grad"):
+        value = getattr(mf, name)
+        if not (value is None and name == "conv_tol_grad") and not value > 0:
+            raise ValueError(f"{name} of the object is {value!r}; expected a number > 0, in Ha")
     mf.dump_flags()
     mf.build()
     _open_checkpoint(mf)
@@ -274,7 +284,7 @@ def _recipes(options: Options) -> list[Options]:
 
 def _name(options: Options, origin: str, cycles: int) -> str:
     """What a start was: whose orbitals, after how many of PySCF's cycles, and the kick."""
-    name = f"{origin}, {cycles} DIIS cycles" if cycles else origin
+    name = f"{origin}, {cycles} DIIS cycle{'s' * (cycles > 1)}" if cycles else origin
     return f"{name}, kicked, seed {options.seed}" if options.kick else name
 
 
