@@ -349,7 +349,7 @@ def _scale(name: str, found: Sequence[Record]) -> Report:
         "The search only ever tries γ = 0.1 · 1.7ʲ, so that a factor of f moves that lattice "
         "against 1/L; column 4 shows the lattice points near 1/L."
     ]
-    header = ("n", "k", "scale of f", "γL on the lattice", "start", "iterations", "function evals",
+    header = ("n", "k", "scale of f", "γL on the lattice", "seed", "iterations", "function evals",
               "restarts", "status")  # fmt: skip
     ordered = sorted(found, key=lambda r: (run_of(r).n, run_of(r).scale, run_of(r).start))
     table = Table(header, tuple(map(_scale_row, ordered)))
