@@ -89,7 +89,8 @@ class LBFGS:
     cost : {"usual", "cheap", "dear", "measure"}
         What an evaluation of f costs compared with a step of this method.  "cheap" keeps at most
         four pairs and no model of rows: fewer seconds and more evaluations.  "dear" keeps at
-        least thirty pairs.  "measure" chooses by the seconds that the first evaluation took:
+        least thirty pairs, and models small points, too, where that is inexact.  "measure"
+        chooses by the seconds that the first evaluation took:
         then two runs may differ, and with the other values they do not.
     sufficient_decrease : float
         The number c₁ of the line search.
@@ -146,7 +147,8 @@ class LBFGS:
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
-            rows = self.rows.init(geometry, x, at) if fit else GIVEN_UP
+            dear = self.cost == "dear"
+            rows = self.rows.init(geometry, x, at, dear) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     @property
