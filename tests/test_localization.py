@@ -83,7 +83,7 @@ def test_gradient():
 
 
 def test_what_depends_on_the_point_alone_is_kept_until_it_moves():
-    """Curvatures at every product took a quarter of the time; a point that moved in place is new."""
+    """Curvatures at every product took a quarter of the time; a point moved in place is new."""
     rng = np.random.default_rng(0)
     M = rng.standard_normal((3, 5, 5))
     objective = DiagonalSquares(M + M.swapaxes(1, 2))
