@@ -90,12 +90,12 @@ class LearnedMetric:
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
+        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
+            return learned  # there is nothing to weigh it against
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
             # The count is that of the first leaf.
             return (learned[0]._replace(steps=steps + 1), *learned[1:])
-        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
-            return (learned[0]._replace(steps=steps + 1),)  # there is nothing to weigh it against
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
         seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
         return self._balanced(geometry, X, pair, seen)
