@@ -20,8 +20,10 @@ from functools import cached_property, partial
 from typing import ClassVar, NamedTuple
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.types import Aim, Gradient, Point, Status, Tangent
+from stiefel.geometry.ray import Secant
+from stiefel.types import Aim, Gradient, Leaves, Manifold, Point, Status, Tangent
 
+from . import row_leaves
 from .learned_metric import (
     Learned,
     LearnedMetric,
@@ -37,6 +39,7 @@ from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
+from .row_leaves import rest_of, unmodelled
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import SearchStep, SecantSearch
@@ -136,7 +139,8 @@ class LBFGS:
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
-            rows = self.rows.init(geometry, x, at) if fit else GIVEN_UP
+            begun = row_leaves.begun if isinstance(x, tuple) else RowModel.init
+            rows = begun(self.rows, geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     @property
@@ -180,6 +184,12 @@ class LBFGS:
             part = taken.t * max(1.0, s.aim.curve.bounded_length / LONGEST_BY_ROWS)
             ends, span = StepEnds(s.x, s.at, x, at, part), learned[0].metric.horizontal
             rows = self.rows.observe(problem, rows, ends, span)
+        elif self.rows is not None and rows.leaves:
+            ends = StepEnds(s.x, s.at, x, at, taken.t)
+            rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
+            if rows.on or s.rows.on:
+                found = self._kept_of_leaves(problem, s, taken, pairs, learned, rows)
+                return self._aimed(problem, x, at, *found, rows, taken.watch, after=True)
         known = rows.known
         if known is not None and known.exact:
             return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
@@ -199,6 +209,42 @@ class LBFGS:
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
         return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)
 
+    def _kept_of_leaves(
+        self,
+        problem: Problem,
+        s: State,
+        taken: SearchStep,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+        rows: Rows,
+    ) -> tuple[Pairs, tuple[Learned, ...], float]:
+        """Pairs, metrics and γ of the leaves that have no exact model."""
+        rest, own = rest_of(rows), unmodelled(rows, s.rows)
+        apart, needed = rest.problem(problem), s.pairs.rows
+        if rest != rest_of(s.rows):  # their pairs are those of other leaves
+            learned, needed = _with_columns(learned, s.rows, taken.X), ()
+            pairs = no_pairs(apart.geometry, rest.of(taken.X), self.most_pairs)
+        if not rest.which:
+            return NOTHING, learned, s.gamma
+        if own.which and self.metric:
+            seen = own.problem(problem).geometry, own.of(taken.X), own.pair(taken.pair)
+            learned = own.put(learned, self.metric.observe(*seen, own.of(learned)))
+        pair, gamma = rest.pair(taken.pair), s.gamma
+        if sy := self._curvature(apart.geometry, pair):
+            pairs = remember(apart.geometry, pairs, pair.s, pair.y, sy, needed)
+        own = own if own.which else rest
+        apart, pair = own.problem(problem), own.pair(taken.pair)
+        if sy := self._curvature(apart.geometry, pair):
+            square = learned_squared_change(apart, own.of(taken.X), pair, own.of(learned), None)
+            gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
+        return pairs, learned, gamma
+
+    def _curvature(self, geometry: Manifold, pair: Secant) -> float:
+        """⟨s, y⟩ of a pair that is to be kept; 0 for the others."""
+        sy, square = geometry.dot(pair.s, pair.y), geometry.dot(pair.s, pair.s)
+        least = self.caution * math.sqrt(square * squared_length(geometry, pair))
+        return sy if sy > least else 0.0
+
     def _aimed(
         self,
         problem: Problem,
@@ -215,12 +261,13 @@ class LBFGS:
 
         ``after`` a step pairs without blocks have done their work.
         """
-        geometry, forgot, modelled = problem.geometry, False, rows.known is not None
+        geometry, forgot, matrix = problem.geometry, False, rows.known is not None
+        modelled = matrix or (rows.leaves != () and rows.on)
         bare = at if at.aux is None else at._replace(aux=None)
         if at.norm == 0 or not at.finite:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
-        metric = learned[0].metric if modelled else metric_of(geometry, learned)
+        metric = learned[0].metric if matrix else metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma, rows)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
@@ -251,6 +298,8 @@ class LBFGS:
         if rows.known is not None and self.rows is not None:
             horizontal = learned[0].metric.horizontal
             return self.rows.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
+        if rows.leaves and rows.on:
+            return self._direction_of_leaves(problem, x, at, pairs, learned, gamma, rows)
         if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
@@ -258,6 +307,38 @@ class LBFGS:
         r = raised_by_learned(problem, x, learned, at.aux, False, at.G)
         scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
         return problem.geometry.scale(-scale, r)
+
+    def _direction_of_leaves(
+        self,
+        problem: Problem,
+        x: Leaves,
+        at: Gradient,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+        gamma: float,
+        rows: Rows,
+    ) -> Tangent:
+        """−H_i∇f of the leaves with exact models, and −H∇f of the rest."""
+        assert self.rows is not None
+        known, rest = (self.rows, problem.geometry, rows, x, at, learned), rest_of(rows)
+        T = row_leaves.exact_directions(*known, LONGEST_BY_ROWS)
+        if not rest.which:
+            return T
+        apart, x, at, learned = (
+            rest.problem(problem),
+            rest.of(x),
+            rest.part_of(at),
+            rest.of(learned),
+        )
+        rows = Rows(None, None, rest.of(rows.leaves))
+        if not rows.on:
+            return rest.put(T, self._direction(apart, x, at, pairs, learned, gamma, OFF))
+        return rest.put(
+            T,
+            row_leaves.inexact_directions(
+                self.rows, apart, rows, x, at, pairs, learned, gamma, LONGEST_BY_ROWS
+            ),
+        )
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
@@ -279,11 +360,23 @@ class LBFGS:
         pairs: Pairs = NOTHING,
     ) -> tuple[Pairs, tuple[Learned, ...]]:
         """Pairs and metric once an exact row model has ended: none of its own, and its D."""
-        if rows.known is None or not rows.exact:
+        if not any(part.exact for part in rows.leaves or (rows,)):
             return pairs, learned
-        D = kernels_for(x).asarray(rows.known.columns.D, x)
-        metrics = (leaf._replace(metric=leaf.metric._replace(D=D)) for leaf in learned)
-        return no_pairs(problem.geometry, x, self.most_pairs), tuple(metrics)
+        learned = _with_columns(learned, rows, x)
+        return no_pairs(problem.geometry, x, self.most_pairs), learned
+
+
+def _with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[Learned, ...]:
+    """The metrics with the D of exact models."""
+    parts = zip(learned, rows.leaves or (rows,), parts_of(x), strict=True)
+    return tuple(
+        leaf
+        if own.known is None or not own.known.exact
+        else leaf._replace(
+            metric=leaf.metric._replace(D=kernels_for(X).asarray(own.known.columns.D, X))
+        )
+        for leaf, own, X in parts
+    )
 
 
 def _smoothed(old: float, new: float) -> float:

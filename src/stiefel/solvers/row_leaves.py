@@ -1,0 +1,163 @@
+"""Row models of the leaves of a tree, each with an operator of its own.
+
+A leaf is modelled as a single matrix would be, with the others where they are.  What they do to its
+gradient makes its pairs asymmetric: where leaves are coupled, none is recognised as exact, and one
+that has been goes off.  So H is a block for each exact leaf, and L-BFGS on the rest of the tree:
+
+    −H∇f = (−H_i ∇_i f for exact leaves i,  −H_rest ∇_rest f),
+
+with pairs, γ and metric of the rest alone.  Pairs of all leaves would be spoilt by the steps of the
+exact ones, which are no sample of curvature.  Within the rest, inexact models take the place of the
+metric on their leaves.  Each model bounds the step of its own leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from stiefel.geometry.ray import Secant
+from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Tangent
+
+from .learned_metric import Learned, pairs_of, raised_by_learned
+from .memory import NOTHING, Pairs, apply_inverse
+from .problem import Problem
+from .row_model import GIVEN_UP, RowModel, Rows
+from .row_recognition import StepEnds
+
+
+@dataclass(frozen=True)
+class LeafProblem(Problem):
+    """A leaf as a problem of its own, the others held where they are."""
+
+    whole: Problem | None = None
+    held: Leaves = ()
+    which: int = 0
+
+    def gradient(self, Y: Array, value: float | None = None) -> Gradient:
+        assert self.whole is not None
+        X = (*self.held[: self.which], Y, *self.held[self.which + 1 :])
+        return leaf_of(self.whole.gradient(X, value), self.which)
+
+
+class Part(NamedTuple):
+    """Some leaves of a tree, as a tree of their own."""
+
+    which: tuple[int, ...]
+
+    def of(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(leaves[i] for i in self.which)
+
+    def problem(self, problem: Problem) -> Problem:
+        geometry: Any = problem.geometry
+        return replace(problem, geometry=type(geometry)(self.of(geometry.factors)))
+
+    def part_of(self, at: Gradient) -> Gradient:
+        """What is known of these leaves."""
+        parts = (self.of(leaves) for leaves in (at.G, at.rotation, at.level))
+        G, rotation, level = parts
+        return at._replace(G=G, rotation=rotation, level=level)
+
+    def pair(self, pair: Secant) -> Secant:
+        return Secant(*zip(*self.of(pairs_of(pair)), strict=True))
+
+    def put(self, leaves: Sequence[Any], new: Sequence[Any]) -> tuple[Any, ...]:
+        """``leaves`` with ``new`` in the place of these."""
+        changed = dict(zip(self.which, new, strict=True))
+        return tuple(changed.get(i, leaf) for i, leaf in enumerate(leaves))
+
+
+def leaf_of(at: Gradient, i: int) -> Gradient:
+    """What is known of one leaf."""
+    return at._replace(G=at.G[i], rotation=at.rotation[i], level=at.level[i])
+
+
+def rest_of(rows: Rows) -> Part:
+    """The leaves without an exact model."""
+    return Part(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.exact))
+
+
+def unmodelled(rows: Rows, before: Rows) -> Part:
+    """The leaves that have no model, and had none before."""
+    pairs = zip(rows.leaves, before.leaves, strict=True)
+    return Part(tuple(i for i, (new, old) in enumerate(pairs) if not (new.on or old.on)))
+
+
+def begun(model: RowModel, geometry: Any, X: Leaves, at: Gradient) -> Rows:
+    """Nothing known yet; given up at once where no leaf can be modelled."""
+    if at.level is None:
+        return GIVEN_UP
+    parts = enumerate(zip(geometry.factors, X, strict=True))
+    leaves = tuple(model.init(factor, x, leaf_of(at, i)) for i, (factor, x) in parts)
+    return GIVEN_UP if all(leaf == GIVEN_UP for leaf in leaves) else Rows(None, None, leaves)
+
+
+def observed(
+    model: RowModel, problem: Problem, rows: Rows, ends: StepEnds, learned: tuple[Learned, ...]
+) -> Rows:
+    """What is known after one more step, leaf by leaf."""
+    X0, at0, X, at, part = ends
+    factors: Any = getattr(problem.geometry, "factors", ())
+
+    def leaf(i: int, old: Rows) -> Rows:
+        if old.known is None and old.looking is None:
+            return old
+        own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i), part)
+        alone = LeafProblem(factors[i], problem.objective, whole=problem, held=X, which=i)
+        return model.observe(alone, old, own, learned[i].metric.horizontal)
+
+    return rows._replace(leaves=tuple(leaf(i, old) for i, old in enumerate(rows.leaves)))
+
+
+def exact_directions(
+    model: RowModel,
+    geometry: Any,
+    rows: Rows,
+    x: Leaves,
+    at: Gradient,
+    learned: tuple[Learned, ...],
+    longest: float,
+) -> tuple[Tangent, ...]:
+    """−H∇f of the leaves with exact models, none longer than ``longest``; None for the others."""
+
+    def leaf(i: int, factor: Manifold, known: Any) -> Tangent:
+        if known is None or not known.exact:
+            return None
+        span = learned[i].metric.horizontal
+        T = model.direction(factor, known, NOTHING, x[i], leaf_of(at, i), span)
+        return factor.scale(min(1.0, longest / (factor.bounded_length(T) or longest)), T)
+
+    leaves = enumerate(zip(geometry.factors, rows.leaves, strict=True))
+    return tuple(leaf(i, factor, own.known) for i, (factor, own) in leaves)
+
+
+def inexact_directions(
+    model: RowModel,
+    problem: Problem,
+    rows: Rows,
+    x: Leaves,
+    at: Gradient,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    gamma: float,
+    longest: float,
+) -> tuple[Tangent, ...]:
+    """−H∇f of leaves of which some have inexact models: these are H₀ there, and γφ elsewhere."""
+    geometry: Any = problem.geometry
+
+    def phi(G: Cotangent) -> Tangent:
+        metric = raised_by_learned(problem, x, learned, None, False, G)
+        leaves = zip(geometry.factors, rows.leaves, x, G, metric, strict=True)
+        return tuple(
+            factor.scale(gamma, r) if own.known is None else model.raised(factor, own.known, X, g)
+            for factor, own, X, g, r in leaves
+        )
+
+    if pairs.in_use:
+        T = apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
+    else:
+        T = geometry.scale(-1.0, phi(at.G))
+    leaves = zip(geometry.factors, rows.leaves, T, strict=True)
+    reach = max(factor.bounded_length(t) for factor, own, t in leaves if own.on)
+    return geometry.scale(min(1.0, longest / (reach or longest)), T)
