@@ -26,6 +26,8 @@ from .problem import Problem
 from .row_model import GIVEN_UP, RowModel, Rows
 from .row_recognition import StepEnds
 
+NEVER = 1e-300  # an asymmetry
+
 
 @dataclass(frozen=True)
 class LeafProblem(Problem):
@@ -99,13 +101,16 @@ def observed(
     """What is known after one more step, leaf by leaf."""
     X0, at0, X, at, part = ends
     factors: Any = getattr(problem.geometry, "factors", ())
+    spans = [leaf.metric.horizontal for leaf in learned]
+    if not all(span or leaf.exact for span, leaf in zip(spans, rows.leaves, strict=True)):
+        model = replace(model, nearly=NEVER)
 
     def leaf(i: int, old: Rows) -> Rows:
         if old.known is None and old.looking is None:
             return old
         own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i), part)
         alone = LeafProblem(factors[i], problem.objective, whole=problem, held=X, which=i)
-        return model.observe(alone, old, own, learned[i].metric.horizontal)
+        return model.observe(alone, old, own, spans[i])
 
     return rows._replace(leaves=tuple(leaf(i, old) for i, old in enumerate(rows.leaves)))
 
