@@ -232,11 +232,13 @@ class LBFGS:
         pair, gamma = rest.pair(taken.pair), s.gamma
         if sy := self._curvature(apart.geometry, pair):
             pairs = remember(apart.geometry, pairs, pair.s, pair.y, sy, needed)
+        own = unmodelled(rows, rows)
+        mean = gamma if own == unmodelled(s.rows, s.rows) else 0.0  # that was of other leaves
         own = own if own.which else rest
         apart, pair = own.problem(problem), own.pair(taken.pair)
         if sy := self._curvature(apart.geometry, pair):
             square = learned_squared_change(apart, own.of(taken.X), pair, own.of(learned), None)
-            gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
+            gamma = _smoothed(mean, sy / square) if square > 0 else gamma
         return pairs, learned, gamma
 
     def _curvature(self, geometry: Manifold, pair: Secant) -> float:

@@ -131,7 +131,7 @@ def exact_directions(
             return None
         span = learned[i].metric.horizontal
         T = model.direction(factor, known, NOTHING, x[i], leaf_of(at, i), span)
-        return factor.scale(min(1.0, longest / (factor.bounded_length(T) or longest)), T)
+        return bounded(factor, T, longest)
 
     leaves = enumerate(zip(geometry.factors, rows.leaves, strict=True))
     return tuple(leaf(i, factor, own.known) for i, (factor, own) in leaves)
@@ -164,5 +164,9 @@ def inexact_directions(
     else:
         T = geometry.scale(-1.0, phi(at.G))
     leaves = zip(geometry.factors, rows.leaves, T, strict=True)
-    reach = max(factor.bounded_length(t) for factor, own, t in leaves if own.on)
-    return geometry.scale(min(1.0, longest / (reach or longest)), T)
+    return tuple(bounded(factor, t, longest) if own.on else t for factor, own, t in leaves)
+
+
+def bounded(factor: Manifold, T: Tangent, longest: float) -> Tangent:
+    """T, or what is left of it within ``longest``."""
+    return factor.scale(min(1.0, longest / (factor.bounded_length(T) or longest)), T)
