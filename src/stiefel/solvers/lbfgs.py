@@ -185,7 +185,8 @@ class LBFGS:
             ends, span = StepEnds(s.x, s.at, x, at, part), learned[0].metric.horizontal
             rows = self.rows.observe(problem, rows, ends, span)
         elif self.rows is not None and rows.leaves:
-            ends = StepEnds(s.x, s.at, x, at, taken.t)
+            part = taken.t * max(1.0, s.aim.curve.bounded_length / self.longest)
+            ends = StepEnds(s.x, s.at, x, at, part)
             rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
             if rows.on or s.rows.on:
                 found = self._kept_of_leaves(problem, s, taken, pairs, learned, rows)

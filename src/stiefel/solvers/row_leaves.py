@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Secant
 from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Tangent
 
@@ -52,13 +53,11 @@ class Part(NamedTuple):
         return tuple(leaves[i] for i in self.which)
 
     def problem(self, problem: Problem) -> Problem:
-        geometry: Any = problem.geometry
-        return replace(problem, geometry=type(geometry)(self.of(geometry.factors)))
+        return replace(problem, geometry=Product(self.of(_factors(problem.geometry))))
 
     def part_of(self, at: Gradient) -> Gradient:
         """What is known of these leaves."""
-        parts = (self.of(leaves) for leaves in (at.G, at.rotation, at.level))
-        G, rotation, level = parts
+        G, rotation, level = (self.of(leaves) for leaves in (at.G, at.rotation, at.level))
         return at._replace(G=G, rotation=rotation, level=level)
 
     def pair(self, pair: Secant) -> Secant:
@@ -86,11 +85,11 @@ def unmodelled(rows: Rows, before: Rows) -> Part:
     return Part(tuple(i for i, (new, old) in enumerate(pairs) if not (new.on or old.on)))
 
 
-def begun(model: RowModel, geometry: Any, X: Leaves, at: Gradient) -> Rows:
+def begun(model: RowModel, geometry: Manifold, X: Leaves, at: Gradient) -> Rows:
     """Nothing known yet; given up at once where no leaf can be modelled."""
     if at.level is None:
         return GIVEN_UP
-    parts = enumerate(zip(geometry.factors, X, strict=True))
+    parts = enumerate(zip(_factors(geometry), X, strict=True))
     leaves = tuple(model.init(factor, x, leaf_of(at, i)) for i, (factor, x) in parts)
     return GIVEN_UP if all(leaf == GIVEN_UP for leaf in leaves) else Rows(None, None, leaves)
 
@@ -100,7 +99,7 @@ def observed(
 ) -> Rows:
     """What is known after one more step, leaf by leaf."""
     X0, at0, X, at, part = ends
-    factors: Any = getattr(problem.geometry, "factors", ())
+    factors = _factors(problem.geometry)
     spans = [leaf.metric.horizontal for leaf in learned]
     if not all(span or leaf.exact for span, leaf in zip(spans, rows.leaves, strict=True)):
         model = replace(model, nearly=NEVER)
@@ -117,7 +116,7 @@ def observed(
 
 def exact_directions(
     model: RowModel,
-    geometry: Any,
+    geometry: Manifold,
     rows: Rows,
     x: Leaves,
     at: Gradient,
@@ -133,7 +132,7 @@ def exact_directions(
         T = model.direction(factor, known, NOTHING, x[i], leaf_of(at, i), span)
         return bounded(factor, T, longest)
 
-    leaves = enumerate(zip(geometry.factors, rows.leaves, strict=True))
+    leaves = enumerate(zip(_factors(geometry), rows.leaves, strict=True))
     return tuple(leaf(i, factor, own.known) for i, (factor, own) in leaves)
 
 
@@ -149,24 +148,27 @@ def inexact_directions(
     longest: float,
 ) -> tuple[Tangent, ...]:
     """−H∇f of leaves of which some have inexact models: these are H₀ there, and γφ elsewhere."""
-    geometry: Any = problem.geometry
+    geometry, own = problem.geometry, unmodelled(rows, rows)
+    apart = own.problem(problem)
 
     def phi(G: Cotangent) -> Tangent:
-        metric = raised_by_learned(problem, x, learned, None, False, G)
-        leaves = zip(geometry.factors, rows.leaves, x, G, metric, strict=True)
-        return tuple(
-            factor.scale(gamma, r) if own.known is None else model.raised(factor, own.known, X, g)
-            for factor, own, X, g, r in leaves
-        )
+        leaves = zip(_factors(geometry), rows.leaves, x, G, strict=True)
+        T = tuple(leaf.known and model.raised(f, leaf.known, X, g) for f, leaf, X, g in leaves)
+        r = raised_by_learned(apart, own.of(x), own.of(learned), None, False, own.of(G))
+        return own.put(T, apart.geometry.scale(gamma, r))
 
     if pairs.in_use:
         T = apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
     else:
         T = geometry.scale(-1.0, phi(at.G))
-    leaves = zip(geometry.factors, rows.leaves, T, strict=True)
-    return tuple(bounded(factor, t, longest) if own.on else t for factor, own, t in leaves)
+    leaves = zip(_factors(geometry), rows.leaves, T, strict=True)
+    return tuple(bounded(factor, t, longest) if leaf.on else t for factor, leaf, t in leaves)
 
 
 def bounded(factor: Manifold, T: Tangent, longest: float) -> Tangent:
     """T, or what is left of it within ``longest``."""
     return factor.scale(min(1.0, longest / (factor.bounded_length(T) or longest)), T)
+
+
+def _factors(geometry: Manifold) -> tuple[Any, ...]:
+    return getattr(geometry, "factors", ())
