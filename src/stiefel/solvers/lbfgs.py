@@ -323,25 +323,16 @@ class LBFGS:
     ) -> Tangent:
         """−H_i∇f of the leaves with exact models, and −H∇f of the rest."""
         assert self.rows is not None
-        known, rest = (self.rows, problem.geometry, rows, x, at, learned), rest_of(rows)
-        T = row_leaves.exact_directions(*known, LONGEST_BY_ROWS)
+        rest, leaves = rest_of(rows), (self.rows, problem.geometry, rows, x, at, learned)
+        T = row_leaves.exact_directions(*leaves, LONGEST_BY_ROWS)
         if not rest.which:
             return T
-        apart, x, at, learned = (
-            rest.problem(problem),
-            rest.of(x),
-            rest.part_of(at),
-            rest.of(learned),
-        )
-        rows = Rows(None, None, rest.of(rows.leaves))
+        known = rest.of(x), rest.part_of(at), pairs, rest.of(learned), gamma
+        apart, rows = rest.problem(problem), Rows(None, None, rest.of(rows.leaves))
         if not rows.on:
-            return rest.put(T, self._direction(apart, x, at, pairs, learned, gamma, OFF))
-        return rest.put(
-            T,
-            row_leaves.inexact_directions(
-                self.rows, apart, rows, x, at, pairs, learned, gamma, LONGEST_BY_ROWS
-            ),
-        )
+            return rest.put(T, self._direction(apart, *known, OFF))
+        found = row_leaves.inexact_directions(self.rows, apart, *known, rows, LONGEST_BY_ROWS)
+        return rest.put(T, found)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
@@ -373,11 +364,9 @@ def _with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[L
     """The metrics with the D of exact models."""
     parts = zip(learned, rows.leaves or (rows,), parts_of(x), strict=True)
     return tuple(
-        leaf
-        if own.known is None or not own.known.exact
-        else leaf._replace(
-            metric=leaf.metric._replace(D=kernels_for(X).asarray(own.known.columns.D, X))
-        )
+        leaf._replace(metric=leaf.metric._replace(D=kernels_for(X).asarray(known.columns.D, X)))
+        if (known := own.known) is not None and known.exact
+        else leaf
         for leaf, own, X in parts
     )
 

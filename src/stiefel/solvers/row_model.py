@@ -104,6 +104,10 @@ class Rows(NamedTuple):
     def exact(self) -> bool:
         return self.known is not None and self.known.exact
 
+    @property
+    def ended(self) -> bool:
+        return self.known is None and self.looking is None
+
 
 OFF = Rows()
 GIVEN_UP = Rows(None)
