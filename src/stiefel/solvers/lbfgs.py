@@ -220,26 +220,24 @@ class LBFGS:
         rows: Rows,
     ) -> tuple[Pairs, tuple[Learned, ...], float]:
         """Pairs, metrics and γ of the leaves that have no exact model."""
-        rest, own = rest_of(rows), unmodelled(rows, s.rows)
-        apart, needed = rest.problem(problem), s.pairs.rows
+        rest = rest_of(rows)
+        apart, needed, gamma = rest.problem(problem), s.pairs.rows, s.gamma
         if rest != rest_of(s.rows):  # their pairs are those of other leaves
             learned, needed = _with_columns(learned, s.rows, taken.X), ()
             pairs = no_pairs(apart.geometry, rest.of(taken.X), self.most_pairs)
         if not rest.which:
-            return NOTHING, learned, s.gamma
-        if own.which and self.metric:
-            seen = own.problem(problem).geometry, own.of(taken.X), own.pair(taken.pair)
-            learned = own.put(learned, self.metric.observe(*seen, own.of(learned)))
-        pair, gamma = rest.pair(taken.pair), s.gamma
+            return NOTHING, learned, gamma
+        x, pair = rest.of(taken.X), rest.pair(taken.pair)
+        if self.metric:
+            seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
+            learned = rest.put(learned, seen)
         if sy := self._curvature(apart.geometry, pair):
             pairs = remember(apart.geometry, pairs, pair.s, pair.y, sy, needed)
-        own = unmodelled(rows, rows)
-        mean = gamma if own == unmodelled(s.rows, s.rows) else 0.0  # that was of other leaves
-        own = own if own.which else rest
-        apart, pair = own.problem(problem), own.pair(taken.pair)
+        own = unmodelled(rows) if unmodelled(rows).which else rest
+        apart, x, pair = own.problem(problem), own.of(taken.X), own.pair(taken.pair)
         if sy := self._curvature(apart.geometry, pair):
-            square = learned_squared_change(apart, own.of(taken.X), pair, own.of(learned), None)
-            gamma = _smoothed(mean, sy / square) if square > 0 else gamma
+            square = learned_squared_change(apart, x, pair, own.of(learned), None)
+            gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
         return pairs, learned, gamma
 
     def _curvature(self, geometry: Manifold, pair: Secant) -> float:

@@ -80,10 +80,9 @@ def rest_of(rows: Rows) -> Part:
     return Part(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.exact))
 
 
-def unmodelled(rows: Rows, before: Rows) -> Part:
-    """The leaves that have no model, and had none before."""
-    pairs = zip(rows.leaves, before.leaves, strict=True)
-    return Part(tuple(i for i, (new, old) in enumerate(pairs) if not (new.on or old.on)))
+def unmodelled(rows: Rows) -> Part:
+    """The leaves without a model."""
+    return Part(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.on))
 
 
 def begun(model: RowModel, geometry: Manifold, X: Leaves, at: Gradient) -> Rows:
@@ -158,7 +157,7 @@ def inexact_directions(
     longest: float,
 ) -> tuple[Tangent, ...]:
     """−H∇f of leaves of which some have inexact models: these are H₀ there, and γφ elsewhere."""
-    geometry, own = problem.geometry, unmodelled(rows, rows)
+    geometry, own = problem.geometry, unmodelled(rows)
     apart = own.problem(problem)
 
     def phi(G: Cotangent) -> Tangent:
