@@ -20,8 +20,7 @@ from functools import cached_property, partial
 from typing import ClassVar, NamedTuple
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry.ray import Secant
-from stiefel.types import Aim, Gradient, Leaves, Manifold, Point, Status, Tangent
+from stiefel.types import Aim, Gradient, Leaves, Point, Status, Tangent
 
 from . import row_leaves
 from .learned_metric import (
@@ -39,7 +38,7 @@ from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
-from .row_leaves import rest_of, unmodelled
+from .row_leaves import rest_of
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import SearchStep, SecantSearch
@@ -139,8 +138,8 @@ class LBFGS:
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
-            begun = row_leaves.begun if isinstance(x, tuple) else RowModel.init
-            rows = begun(self.rows, geometry, x, at) if fit else GIVEN_UP
+            look = row_leaves.looking_at_leaves if isinstance(x, tuple) else RowModel.init
+            rows = look(self.rows, geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     @property
@@ -231,20 +230,12 @@ class LBFGS:
         if self.metric:
             seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
             learned = rest.put(learned, seen)
-        if sy := self._curvature(apart.geometry, pair):
+        sy, ss = apart.geometry.dot(pair.s, pair.y), apart.geometry.dot(pair.s, pair.s)
+        if sy > self.caution * math.sqrt(ss * squared_length(apart.geometry, pair)):
             pairs = remember(apart.geometry, pairs, pair.s, pair.y, sy, needed)
-        own = unmodelled(rows) if unmodelled(rows).which else rest
-        apart, x, pair = own.problem(problem), own.of(taken.X), own.pair(taken.pair)
-        if sy := self._curvature(apart.geometry, pair):
-            square = learned_squared_change(apart, x, pair, own.of(learned), None)
+            square = learned_squared_change(apart, x, pair, rest.of(learned), None)
             gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
         return pairs, learned, gamma
-
-    def _curvature(self, geometry: Manifold, pair: Secant) -> float:
-        """⟨s, y⟩ of a pair that is to be kept; 0 for the others."""
-        sy, square = geometry.dot(pair.s, pair.y), geometry.dot(pair.s, pair.s)
-        least = self.caution * math.sqrt(square * squared_length(geometry, pair))
-        return sy if sy > least else 0.0
 
     def _aimed(
         self,

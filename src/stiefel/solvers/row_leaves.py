@@ -33,19 +33,19 @@ WAITS = 1e-4  # part of the gradient below which an exact leaf stays where it is
 
 @dataclass(frozen=True)
 class LeafProblem(Problem):
-    """A leaf as a problem of its own, the others held where they are."""
+    """A leaf as a problem of its own, the others where they are."""
 
     whole: Problem | None = None
-    held: Leaves = ()
+    others: Leaves = ()
     which: int = 0
 
     def gradient(self, Y: Array, value: float | None = None) -> Gradient:
         assert self.whole is not None
-        X = (*self.held[: self.which], Y, *self.held[self.which + 1 :])
+        X = (*self.others[: self.which], Y, *self.others[self.which + 1 :])
         return leaf_of(self.whole.gradient(X, value), self.which)
 
 
-class Part(NamedTuple):
+class SomeLeaves(NamedTuple):
     """Some leaves of a tree, as a tree of their own."""
 
     which: tuple[int, ...]
@@ -75,17 +75,17 @@ def leaf_of(at: Gradient, i: int) -> Gradient:
     return at._replace(G=at.G[i], rotation=at.rotation[i], level=at.level[i])
 
 
-def rest_of(rows: Rows) -> Part:
+def rest_of(rows: Rows) -> SomeLeaves:
     """The leaves without an exact model."""
-    return Part(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.exact))
+    return SomeLeaves(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.exact))
 
 
-def unmodelled(rows: Rows) -> Part:
+def unmodelled(rows: Rows) -> SomeLeaves:
     """The leaves without a model."""
-    return Part(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.on))
+    return SomeLeaves(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.on))
 
 
-def begun(model: RowModel, geometry: Manifold, X: Leaves, at: Gradient) -> Rows:
+def looking_at_leaves(model: RowModel, geometry: Manifold, X: Leaves, at: Gradient) -> Rows:
     """Nothing known yet; given up at once where no leaf can be modelled."""
     if at.level is None:
         return GIVEN_UP
@@ -107,7 +107,7 @@ def observed(
         if old.ended or (old.exact and _waits(factors[i], at0, i)):
             return old
         own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i), part)
-        alone = LeafProblem(factors[i], problem.objective, whole=problem, held=X, which=i)
+        alone = LeafProblem(factors[i], problem.objective, whole=problem, others=X, which=i)
         return (model if old.on else strict).observe(alone, old, own, spans[i])
 
     leaves = tuple(leaf(i, old) for i, old in enumerate(rows.leaves))
