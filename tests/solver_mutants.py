@@ -563,6 +563,14 @@ MUTANTS = (
     ),
     Mutant(
         ACCELERATED,
+        "STABLE = 4.0 / 3.0",
+        "STABLE = 2.0",
+        "blind steps a little too long are kept",
+        ROUNDING,
+        "a_step_beyond",
+    ),
+    Mutant(
+        ACCELERATED,
         "< trial.gamma * s.aim.slope",
         "< -trial.gamma * s.aim.slope",
         "the sign of Algorithm 2's restart",

@@ -84,6 +84,9 @@ class Sphere(Stiefel):
     nearest = _on_columns(Stiefel.nearest)
     dimension = _on_columns(Stiefel.dimension)
 
+    def has_plain_metric(self, X: Array) -> bool:
+        return is_real_vector(self.kernels_at(X), X)
+
     def gradient(self, X: Array, E: Array) -> Lowered:
         if is_real_vector(self.kernels_at(X), X):
             return real_vector.vector_gradient(X, E)

@@ -34,7 +34,16 @@ from .learned_metric import (
     squared_length,
     still_invariant,
 )
-from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
+from .memory import (
+    NOTHING,
+    Pairs,
+    apply_inverse,
+    is_plain,
+    no_pairs,
+    plain_direction,
+    remember,
+    remember_plain,
+)
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
@@ -134,7 +143,8 @@ class LBFGS:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
-        pairs = NOTHING if large else no_pairs(geometry, at.G, self.most_pairs)
+        plain = problem.precond is None and is_plain(geometry, x)
+        pairs = NOTHING if large else no_pairs(geometry, at.G, self.most_pairs, plain)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
@@ -200,8 +210,12 @@ class LBFGS:
             learned = self.metric.observe(geometry, x, pair, learned)
         sy = taken.sy
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric
-        if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
-            pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
+        yy = squared_length(geometry, pair)
+        if sy > self.caution * length * math.sqrt(yy):
+            if pairs.changes is None:
+                pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
+            else:
+                pairs = remember_plain(pairs, pair, sy, yy, s.pairs.rows, at)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
             mean = 0.0 if problem.precond else gamma  # a preconditioner leaves little to average
             gamma = _smoothed(mean, sy / square) if square > 0 else gamma
@@ -292,6 +306,8 @@ class LBFGS:
             return self.rows.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
         if rows.leaves and rows.on:
             return self._direction_of_leaves(problem, x, at, pairs, learned, gamma, rows)
+        if pairs.in_use and pairs.changes is not None:
+            return plain_direction(pairs, at, gamma)
         if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             owned = problem.precond is None  # otherwise it may be an array of the user's
