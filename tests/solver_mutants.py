@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         ROWS,
-        "if asymmetry(UZ, squares) > (self.decay if exact else self.nearly):",
+        "if of_all > (self.decay if exact else self.nearly):",
         "if False:",
         "memory that has decayed is kept",
         "test_row_model.py",

@@ -111,6 +111,26 @@ def test_a_file_in_space(tmp_path):
     np.testing.assert_allclose(Q[0] @ Q[3].T, relative, atol=1e-7)
 
 
+UNIT = "1 0 0 0 0 0 1 0 0 0 0 1 0 0 0 1 0 0 1 0 1"
+
+
+def test_singular_information_weighs_nothing_and_a_mark_at_the_beginning_hides_no_edge(tmp_path):
+    text = (
+        "\ufeffEDGE_SE3:QUAT 0 1 0 0 0 0 0 0 1e-200 " + UNIT + "\n"
+        "EDGE_SE3:QUAT 1 2 0 0 0 0 0 0 1e200 " + UNIT[:-1] + "0\n"
+    )
+    (tmp_path / "a.g2o").write_text(text, encoding="utf-8")
+    problem = read_g2o(tmp_path / "a.g2o").problem
+    np.testing.assert_allclose(problem.weights, [0.5, 0.0])
+    np.testing.assert_allclose(problem.measurements, [np.eye(3)] * 2)
+
+
+def test_exact_measurements_have_no_gap(tmp_path):
+    angles = np.array([0.0, 0.4, -1.0, 2.0])
+    graph = read_g2o(pose_file(tmp_path / "a.g2o", angles, EDGES, "EDGE_SE2"))
+    assert staircase(graph.problem).relative_gap < 1e-6
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -119,6 +139,11 @@ def test_a_file_in_space(tmp_path):
         "EDGE_SE2 0 1 1 1",
         "EDGE_SE2 0 x 1 2 3 1 0 0 1 0 1",
         "EDGE_SE2 0 1 nan 2 3 1 0 0 1 0 1",
+        "EDGE_SE2 0 0 1 2 3 1 0 0 1 0 1",
+        "EDGE_SE2 0 99999999999999999999 1 2 3 1 0 0 1 0 1",
+        "EDGE_SE2 0 1 1 2 3 1 0 0 1 0 -1",
+        "EDGE_SE3:QUAT 0 1 0 0 0 0 0 0 0 " + UNIT,
+        "EDGE_SE3:QUAT 0 1 0 0 0 0 0 0 1 " + UNIT[:-1] + "-5",
     ],
 )
 def test_what_is_no_pose_graph_is_refused(text, tmp_path):

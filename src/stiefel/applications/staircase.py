@@ -51,11 +51,17 @@ class Staircase:
     certificate: Certificate
     floors: tuple[Floor, ...]
     tight: bool
+    scale: float = 0.0  # Σ w d, the value of rotations at random
 
     @property
     def relative_gap(self) -> float:
-        """How far the value can be above the minimum, of the value."""
-        return self.certificate.gap / max(self.certificate.value, np.finfo(float).tiny)
+        """How far the value can be above the minimum, of the value.
+
+        Exact measurements have the value zero, to rounding: at least 1.5e-8 of the value that
+        rotations at random have is what the gap is compared with.
+        """
+        least = np.sqrt(np.finfo(float).eps) * self.scale or 1.0
+        return float(self.certificate.gap / max(self.certificate.value, least))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +158,9 @@ def staircase(
         X = with_one_more_row(relaxation, X, v)
     found = _best(problem, begin, rounded(X, d), rtol, method)
     certificate = Certificate(found.certificate.value, bound, least)
-    return Staircase(found.rotations, found.result, certificate, tuple(floors), least >= -allowed)
+    scale = d * float(np.sum(problem.weights))
+    tight = least >= -allowed
+    return Staircase(found.rotations, found.result, certificate, tuple(floors), tight, scale)
 
 
 def _best(
