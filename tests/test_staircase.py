@@ -73,6 +73,28 @@ def test_the_rank_must_hold_the_rotations():
         staircase(with_outliers(0.0)[0], max_rank=2)
 
 
+def ring(m=300):
+    """A long way round: L has eigenvalues of 4e-4 beside 4."""
+    rng = np.random.default_rng(1)
+    Q = Rotation.random(m, rng=rng)
+    edges = np.stack([np.arange(m), (np.arange(m) + 1) % m], axis=1)
+    noise = Rotation.from_rotvec(0.05 * rng.standard_normal((m, 3)))
+    ratios = (noise * Q[edges[:, 0]] * Q[edges[:, 1]].inv()).as_matrix()
+    return RotationSynchronization(edges, ratios)
+
+
+def test_long_ways_take_few_evaluations():
+    """Without the inverse of L 1,230 and 984."""
+    found, stairs = synchronize(ring()), staircase(ring())
+    assert found.certificate.proves_optimality(1e-8)
+    assert stairs.tight
+    assert found.result.nfev <= 30  # 85 with a hundred times the shift, 39 with a hundredth
+    assert stairs.floors[0].evaluations <= 30
+    plain = synchronize(ring(60), precond=False)
+    assert plain.certificate.value == pytest.approx(synchronize(ring(60)).certificate.value)
+    assert plain.result.nfev > 50
+
+
 def pose_file(path, poses, edges, kind):
     lines = ["# a comment", "VERTEX_SE2 0 0 0 0"]
     for i, j in edges:
