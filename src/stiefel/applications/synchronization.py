@@ -24,6 +24,7 @@ from stiefel.types import Array
 
 from .certificate import DENSE_ROWS, Certificate, smallest_eigenvalue
 
+EDGES_PER_NODE = 5  # above, distances are short and factors dense: a test's graph of 26 has none
 SHIFT = 1e-4  # of the mean diagonal of L: a test's ring takes 19 evaluations, with 1e-2 85
 
 
@@ -50,8 +51,8 @@ def synchronize(
     ``start`` is a stack of rotations; by default the spectral one.  All rotations are one stack of
     shape (m, d, d): a step costs a few batched products, whatever m is.  L-BFGS, since one
     evaluation is enough for most steps, with `inverse_laplacian` where ``precond`` is True; by
-    default up to m·d = 2500, where the certificate costs more.  Chains and maps need it; graphs
-    whose nodes are all near each other do not, and have dense factors.
+    default up to m·d = 2500 and five measurements for each rotation.  Chains and maps need it;
+    graphs whose nodes are all near each other do not, and have dense factors.
     """
     start = spectral_start(problem) if start is None else start
     solve = inverse_laplacian(problem, precond)
@@ -77,7 +78,8 @@ def inverse_laplacian(
     L is the Hessian, but for the multipliers.
     """
     L = problem.laplacian
-    small = L.shape[0] <= DENSE_ROWS and L.dtype.kind == "f"
+    few = len(np.asarray(problem.edges)) <= EDGES_PER_NODE * problem.m
+    small = few and L.shape[0] <= DENSE_ROWS and L.dtype.kind == "f"
     diagonal = float(np.real(L.diagonal()).mean())
     if not (small if wanted is None else wanted) or not diagonal:
         return None
