@@ -31,6 +31,7 @@ from stiefel.geometry.metric import mean_metric as mean_metric
 from stiefel.geometry.metric import raise_columns as raise_columns
 from stiefel.geometry.metric import spread as spread
 from stiefel.geometry.metric import squared_change as squared_change
+from stiefel.geometry.metric import surely_near as surely_near
 from stiefel.geometry.ray import Curvature as Curvature
 from stiefel.geometry.ray import Secant as Secant
 from stiefel.geometry.ray import secant_pair as secant_pair
