@@ -271,6 +271,19 @@ def test_messages_teach():
         stiefel.minimize_many(many(A, weights), x0, rtol=np.ones(3))
     with pytest.raises(ValueError, match="not orthonormal"):
         stiefel.minimize_many(many(A, weights), 2 * x0)
+    with pytest.raises(TypeError, match=r"returned a tuple of 3; expected the tuple \(values"):
+        stiefel.minimize_many(lambda X: (np.zeros(4), X, None), x0)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"maxfun": 2.5}, {"maxfun": True}, {"maxfun": 0}, {"maxiter": 1.5}, {"maxiter": -1}]
+    + [{"maxtime": value} for value in (0, -1, np.nan, "3")],
+)
+def test_limits_that_mean_nothing_are_refused(limit):
+    A, weights, x0 = brockett(2)
+    with pytest.raises((TypeError, ValueError)):
+        stiefel.minimize_many(many(A, weights), x0, **limit)
 
 
 def test_progress_counts_problems():

@@ -21,6 +21,7 @@ from .function import BatchFunction
 from .result import ManyProgress, ManyResult, collect
 from .shared import (
     METHODS,
+    MaxSeconds,
     Status,
     check_place,
     feasible,
@@ -117,7 +118,7 @@ def minimize_many(
     solver = _solver(border, x, rtol, gtol, ftol, maxiter, maxfun, fnoise)
     function = BatchFunction(fun, jac, border, x)
     line = ManyProgress(x[0].shape[0]) if progress else None
-    limit = math.inf if maxtime is None else float(maxtime)
+    limit = math.inf if maxtime is None else MaxSeconds(maxtime).limit
     with np.errstate(all="ignore"):
         return RunningBatch(border, function, line, limit).run(solver, x)
 

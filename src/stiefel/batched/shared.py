@@ -43,6 +43,7 @@ from stiefel.runs.ledger import IMPROVEMENT as IMPROVEMENT
 from stiefel.runs.ledger import WINDOW as WINDOW
 from stiefel.runs.result import Result as Result
 from stiefel.runs.result import Status as Status
+from stiefel.runs.stopping import MaxSeconds as MaxSeconds
 from stiefel.solvers import METHODS as METHODS
 from stiefel.solvers.learned_metric import DWARFED_NORMAL_PART as DWARFED_NORMAL_PART
 from stiefel.solvers.learned_metric import INVARIANCE as INVARIANCE
