@@ -292,7 +292,7 @@ def test_progress_counts_problems():
     line.show(50, 12)
     line.close("200 of 200 problems solved")
     assert stream.getvalue() == (
-        "[ 25 %] 50 of 200 problems, 12 evaluations\n200 of 200 problems solved\n"
+        "[ 25 %] 50 of 200 problems have ended, 12 calls of fun\n200 of 200 problems solved\n"
     )
 
 
