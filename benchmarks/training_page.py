@@ -16,6 +16,11 @@ TITLES = {
     "quantisation": "Rotation for quantisation: relative 4-bit error",
     "fine_tuning": "Orthogonal fine-tuning: loss on held-out digits",
 }
+NOTES = {
+    "random": "A random rotation gives",
+    "without a rotation": "No rotation gives",
+    "before": "Before fine-tuning the loss is",
+}
 
 
 def number(x: float | None) -> str:
@@ -29,7 +34,7 @@ def table(task: str, methods: dict[str, Any]) -> str:
         scores = [s["score"] for s in found["seeds"]]
         return math.inf if None in scores else sign * sum(scores) / len(scores)
 
-    lines = [f"**{TITLES[task]}**", "", "| method | best rate | three seeds | ms a step |"]
+    lines = [f"**{TITLES[task]}**", "", "| method | best rate | three seeds | time of a step |"]
     lines.append("|---|---|---|---|")
     base = min(
         (s["ms"] for s in methods.get("geoopt SGD", {}).get("seeds", ()) if "ms" in s), default=0
@@ -41,12 +46,12 @@ def table(task: str, methods: dict[str, Any]) -> str:
         lines.append(f"| {name} | {found['best']} | {scores} | {ratio} |")
     notes = next((s["notes"] for m in methods.values() for s in m["seeds"] if s.get("notes")), {})
     if notes:
-        lines += ["", "; ".join(f"{key}: {number(value)}" for key, value in notes.items())]
+        lines += ["", "  ".join(f"{NOTES[key]} {number(value)}." for key, value in notes.items())]
     return "\n".join(lines)
 
 
 def online(found: dict[str, Any]) -> str:
-    lines = ["| k | n | method | epochs to 1e-2 of the first gap, best rate | time a step |"]
+    lines = ["| k | n | method | epochs to 1e-2 of the first gap, best rate | time of a step |"]
     lines.append("|---|---|---|---|---|")
     for k, at in sorted(found.items(), key=lambda item: int(item[0])):
         for name, run in at.items():

@@ -61,7 +61,7 @@ def test_the_operator_is_exact_when_its_rank_is_seen():
     S = np.random.default_rng(9).standard_normal((5, N))
     for steps, known in ((3, False), (4, True)):
         operator = observed(affine(), steps)
-        error = np.linalg.norm(operator.model().times(S) + 2 * S @ B.T @ B)
+        error = np.linalg.norm(operator.model.times(S.T) + 2 * B.T @ B @ S.T)
         assert (error < 1e-9) == known
     assert observed(affine(), 5).error < 1e-9
     assert len(observed(affine(), 9).Q) == 12  # nothing more to learn

@@ -14,6 +14,7 @@ from stiefel.nonsmooth.quasi_newton import model_of
 from stiefel.nonsmooth.space import Sum, space_of
 from stiefel.nonsmooth.subproblem import proximal_step
 from stiefel.nonsmooth.terms import Nothing
+from test_nonsmooth_solvers import SparsePCA
 
 CASES = {
     "matrix": ((7, 3), float, stiefel.Stiefel(), stiefel.L1(0.3)),
@@ -251,3 +252,21 @@ def test_projection_is_the_orthogonal_one():
             E[i, j] = E[j, i] = 1.0
             rows.append((X.reshape(20, 3) @ E).ravel())
     assert np.linalg.matrix_rank(np.stack(rows), 1e-10) == 60 - round(np.trace(P))
+
+
+def test_newton_spends_little():
+    """Six starts: 282 evaluations and 715 products.
+
+    Steps that begin with their full length (NEXT_REACH) need 339 evaluations, and equations that
+    are solved for order two need 969 products.
+    """
+    evaluations = products = 0
+    for seed in range(6):
+        fun, X0 = SparsePCA(200, seed=seed), stiefel.random_point(200, 4, seed=seed)
+        method = stiefel.ProximalNewton(learn=False, patience=3)
+        given = {"nonsmooth": stiefel.L1(0.6), "hessp": fun.hessp, "method": method}
+        result = stiefel.minimize(fun.value_and_gradient, X0, rtol=0, gtol=1e-8, **given)
+        assert result.success
+        evaluations, products = evaluations + result.nfev, products + result.nhev
+    assert evaluations <= 310
+    assert products <= 800

@@ -205,10 +205,16 @@ def test_momentum_that_is_slow_is_not_taken_for_an_unstable_step(n, start):
     assert result.success, result.message
 
 
-def test_a_step_beyond_the_stable_one_is_made_shorter():
-    """Without a look at gradients this run keeps them up for ever, where f shows nothing."""
-    objective = Brockett.linear(251, 1, half=True)
-    x0 = stiefel.random_point(251, 1, seed=np.random.default_rng([0, 251, 1, 3]))
-    method = stiefel.AcceleratedGradient(growth_threshold=0.7)
+@pytest.mark.parametrize(
+    ("n", "start", "restart"),
+    [(251, 3, "function"), (126, 10, "gradient"), (126, 26, "gradient"), (158, 10, "gradient"),
+     (158, 38, "gradient"), (1000, 20, "function")],
+)  # fmt: skip
+def test_a_step_beyond_the_stable_one_is_made_shorter(n, start, restart):
+    """With γL just beyond 4/3 these runs keep gradients up, where f shows nothing (STABLE)."""
+    objective = Brockett.linear(n, 1, half=True)
+    x0 = stiefel.random_point(n, 1, seed=np.random.default_rng([0, n, 1, start]))
+    method = stiefel.AcceleratedGradient(restart, growth_threshold=0.7)
     result = stiefel.minimize(objective, x0, method=method, rtol=1e-10, maxiter=20_000)
     assert result.success, result.message
+    assert result.nit < 25 * np.sqrt(n)

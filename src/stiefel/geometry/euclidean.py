@@ -61,6 +61,10 @@ class FlatMetric:
     def kernels_at(self, X: Array) -> Kernels:
         return self.kernels or kernels_for(X)
 
+    def has_plain_metric(self, X: Array) -> bool:
+        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
+        return self.kernels_at(X).pure_numpy and X.dtype in (np.float32, np.float64)
+
     def project(self, X: Array, G: Array) -> Array:
         return 1.0 * G  # the user's function may write its next gradient into the same array
 

@@ -84,6 +84,9 @@ class Sphere(Stiefel):
     nearest = _on_columns(Stiefel.nearest)
     dimension = _on_columns(Stiefel.dimension)
 
+    def has_plain_metric(self, X: Array) -> bool:
+        return is_real_vector(self.kernels_at(X), X)
+
     def gradient(self, X: Array, E: Array) -> Lowered:
         if is_real_vector(self.kernels_at(X), X):
             return real_vector.vector_gradient(X, E)
@@ -114,7 +117,9 @@ class Sphere(Stiefel):
         return self.ray(X, self.cotangent_of(X, T, metric))
 
     def dot(self, C: Array, D: Array) -> float:
-        if _has_columns(C) or self.kernels_at(C).pure_numpy:
+        if self.kernels_at(C).pure_numpy:
+            return float(np.vdot(C, D).real)
+        if _has_columns(C):
             return super().dot(C, D)
         return super().dot(C[..., None], D[..., None])
 

@@ -2,7 +2,7 @@
 
 A point X is n×k (or a stack of such matrices).  G, V and W are cotangents: n×k matrices with
 XᴴW skew, paired with tangents by Re Tr(VᴴW).  Tangents, obtained by `raise_index`, are T.
-Real and complex matrices go through the same text.
+The formulas are those of real and complex matrices alike.
 """
 
 from __future__ import annotations
@@ -87,6 +87,10 @@ class Stiefel:
     def kernels_at(self, X: Array) -> Kernels:
         """The array operations for points like X."""
         return self.kernels or self._resolve(X)
+
+    def has_plain_metric(self, X: Array) -> bool:
+        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
+        return X.shape[-1] == 1 and is_real_vector(self.kernels_at(X), X)
 
     # -- cotangents and tangents -----------------------------------------------------------
 

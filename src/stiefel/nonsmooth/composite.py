@@ -18,6 +18,7 @@ from stiefel.geometry.feasibility import feasible
 from stiefel.solvers.problem import Problem
 from stiefel.types import Array, Gradient
 
+from .normal_system import NormalSystem
 from .pattern import allowed_defect, nearest_to_vector, restore
 from .space import Space, Sum
 from .subproblem import ProximalStep, proximal_step
@@ -81,6 +82,11 @@ class Composite(Problem):
         f, G, _ = self.objective.value_and_gradient(X)
         return Value(f, self._term(self.space.flat(X)), self.space.flat(G))
 
+    def hessian_product(self, X: Array, w: Array) -> Array:
+        """The second derivative of f times the vector w, at the point X in the solvers' form."""
+        assert self.hessp is not None
+        return self.space.flat(self.hessp(X, self.space.point(w)))
+
     def _term(self, x: Array) -> float:
         return float(self.h.value(x))
 
@@ -98,12 +104,12 @@ class Composite(Problem):
             return ProximalStep(x, nan, L, math.nan, False)
         return proximal_step(self.h, x, g, t, L, roughly=True)
 
-    def retract(self, z: Array) -> Array:
+    def retract(self, z: Array, system: NormalSystem | None = None) -> Array:
         """The point of the manifold at z: with the zeros of z, or else the polar factor."""
         if not np.all(np.isfinite(z)):
             return np.full_like(z, math.nan)
         mask = self.h.support(z)
-        x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps))
+        x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps), system)
         if x is None:
             x = nearest_to_vector(self.space, self.geometry, z)
             x = self.space.flat(feasible(self.geometry, self.space.point(x)))

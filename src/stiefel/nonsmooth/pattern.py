@@ -19,7 +19,8 @@ import numpy as np
 
 from stiefel.types import Array, Manifold
 
-from .space import NormalSystem, Space
+from .normal_system import NormalSystem
+from .space import Space
 from .terms import Diagonal
 
 MOST_PATTERN_STEPS = 12
@@ -31,20 +32,28 @@ NEGLIGIBLE_OVERLAP = 1e-15  # between two columns
 FEW_SHARED_ROWS = 8  # rows that two columns share
 
 
-def restore(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
-    """The point of M_S near x, with a defect of at most ``allowed``; None if there is none."""
+def restore(
+    space: Space, x: Array, mask: Array, allowed: float, system: NormalSystem | None = None
+) -> Array | None:
+    """The point of M_S near x, with a defect of at most ``allowed``; None if there is none.
+
+    ``system`` is H at a point near x, if one is known: it serves as long as it makes the defect
+    fall.
+    """
     if not space.duals.size:
         return mask * x
     mask = separated(space, mask * x, mask)
-    found = _restored(space, mask * x, mask, allowed)
+    found = _restored(space, mask * x, mask, allowed, system)
     if found is None:
         fewer = separated(space, mask * x, mask, weak=True)
         found = None if same(fewer, mask) else _restored(space, fewer * x, fewer, allowed)
     return found
 
 
-def _restored(space: Space, x: Array, mask: Array, allowed: float) -> Array | None:
-    last, system, stale = math.inf, None, False
+def _restored(
+    space: Space, x: Array, mask: Array, allowed: float, system: NormalSystem | None = None
+) -> Array | None:
+    last, stale = math.inf, False
     for _ in range(MOST_PATTERN_STEPS):
         E = space.defect(x)
         size = math.sqrt(float(E @ E))
@@ -66,13 +75,21 @@ def _restored(space: Space, x: Array, mask: Array, allowed: float) -> Array | No
 
 def separated(space: Space, x: Array, mask: Array, weak: bool = False) -> Array:
     """The mask without the smaller entries of rows by which two columns cannot be orthogonal."""
+    if space.matrix is not None and not weak:  # most points, and most often there is nothing to do
+        free = mask.reshape(space.matrix)
+        shared = free.T @ free
+        shared.ravel()[:: len(shared) + 1] = 0.0
+        if not (shared == 1.0).any():
+            return mask
     changed = None
     for leaf, X, S in zip(_places(space), space.matrices(x), space.matrices(mask)):
-        size, free = np.abs(X), np.minimum(np.abs(S), 1.0)
+        free = S if S.dtype.kind != "c" else S.real
         shared = free.swapaxes(-1, -2) @ free
-        lost = (np.abs(shared - 1.0) < 0.5) & ~np.eye(size.shape[-1], dtype=bool)
+        np.einsum("...ii->...i", shared)[...] = 0.0
+        lost = shared == 1.0
         if not weak and not lost.any():
             continue
+        size = np.abs(X)
         product = np.abs(X.conj().swapaxes(-1, -2) @ X)
         if weak:
             reach = 0.5 * (size**2).swapaxes(-1, -2) @ free
@@ -98,11 +115,11 @@ class Tangents:
 
     def __init__(self, space: Space, x: Array, mask: Array) -> None:
         self._space, self._x, self._mask = space, x, mask
-        self._system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
+        self.system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
 
     def multiplier(self, w: Array) -> Array:
         """The Λ for which P(W − XΛ) is tangent."""
-        return self._system.solve(self._space.gather(self._x, self._mask * w))
+        return self.system.solve(self._space.gather(self._x, self._mask * w))
 
     def project(self, w: Array) -> Array:
         """The orthogonal projection of w."""

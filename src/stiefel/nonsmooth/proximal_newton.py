@@ -3,10 +3,10 @@
     1. Z from the proximal step; S its support; X ← Z brought back onto M_S, unless X has S already
     2. on M_S, the orthonormal matrices with these zeros, f + h is smooth:
        ∇ = P(∇f + h'),   H = P(∇²f[W] + h''[W] − WΛ),   Λ the multiplier of M_S at X
-    3. D from H D = −∇ by conjugate gradients to min(0.1, t‖∇‖)‖∇‖, stopped at negative curvature
+    3. D from H D = −∇ by conjugate gradients to min(0.1, √(t‖∇‖))‖∇‖, stopped at negative curvature
     4. X⁺ = X + sD, with zeros where a kink was passed, brought back; s halved until F falls.
 
-Near a solution the zeros stand and the method is quadratic.  Far from it the steps are those of
+Near a solution the zeros stand and the method is of order 3/2.  Far from it the steps are those of
 `quasi_newton`: the first twenty, or until the zeros have held for three steps; and again when
 Newton's step is refused.  If f turns out to be quadratic by them, there is a `leap`.  Beneath the
 rounding of F a step is accepted if χ falls.
@@ -28,11 +28,13 @@ from stiefel.types import Array, Gradient, Status
 
 from .composite import Composite, ProximalPoint
 from .leap import is_ready, leap
+from .normal_system import NormalSystem
 from .pattern import Tangents, same
 from .quasi_newton import QuasiNewton
 from .quasi_newton import State as Inner
 from .subproblem import proximal_step
 
+NEXT_REACH = 2.0  # times the length that was accepted last: test_newton_spends_little
 MOST_PRODUCTS = 200  # of one Newton step
 HALVINGS = 5
 STEADY_STEPS = 3  # steps for which the zeros have held
@@ -47,6 +49,7 @@ class State(NamedTuple):
     steady: int = 0  # steps for which the zeros have held
     gamma: float = 0.0
     k: int = 0  # Newton steps since the last other one
+    reach: float = math.inf  # of the next Newton step: what was accepted last, enlarged
     restarted: bool = False
     watch: Watch = Watch()
     failure: Status | None = None
@@ -105,9 +108,11 @@ class ProximalNewton:
         if s.left > 0 and s.steady < STEADY_STEPS:
             return self._quasi_step(problem, s, s.left - 1)
         base = self._identified(problem, s.inner)
-        new = None if base is None else self._newton(problem, base, s.inner.point)
-        if new is None:
+        if base is None:
             return self._quasi_step(problem, s, STEADY_STEPS)
+        new, reach = self._newton(problem, base, s.inner.point, s.reach)
+        if new is None:
+            return self._quasi_step(problem, s._replace(reach=reach), STEADY_STEPS)
         inner = _transferred(problem, self._quasi, s.inner, new)
         blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.total)
         held = s.steady + 1 if _holds(problem, new) else 0
@@ -119,6 +124,7 @@ class ProximalNewton:
             max(held, STEADY_STEPS),
             1.0,
             s.k + 1,
+            reach,
             watch=Watch(blind=blind),
         )
 
@@ -138,6 +144,7 @@ class ProximalNewton:
             s.steady + 1 if held else 0,
             inner.gamma,
             0,
+            s.reach,
             inner.restarted,
             watch=inner.watch,
             failure=inner.failure,
@@ -149,33 +156,38 @@ class ProximalNewton:
         The step is as long as the steepest pair allows: one that F refuses costs an evaluation.
         """
         at = inner.point
-        z = at.z
+        z, system = at.z, None
         if inner.steepest * at.t > 1.0:
-            z = proximal_step(problem.h, at.x, at.g, 1.0 / inner.steepest, at.L).z
+            step = proximal_step(problem.h, at.x, at.g, 1.0 / inner.steepest, at.L)
+            z, system = step.z, step.system
         if same(problem.h.support(at.x), problem.h.support(z)):
             return at
-        x = problem.retract(z)
+        x = problem.retract(z, system)
         value = problem.evaluate(x)
         if not (value.finite and value.total <= at.total + 2.0 * problem.noise.level(at.total)):
             return None
         return at._replace(x=x, f=value.f, h=value.h, g=value.g)
 
     def _newton(
-        self, problem: Composite, base: ProximalPoint, before: ProximalPoint
-    ) -> ProximalPoint | None:
-        """The point after Newton's step from ``base``; ``before`` is where the step began."""
-        d, slope = newton_direction(problem, base)
+        self, problem: Composite, base: ProximalPoint, before: ProximalPoint, reach: float
+    ) -> tuple[ProximalPoint | None, float]:
+        """The point after Newton's step from ``base``, and how far the next may reach.
+
+        ``before`` is where the step began.
+        """
+        d, slope, system = newton_direction(problem, base)
         noise = 2.0 * problem.noise.level(base.total)
-        s = 1.0
+        length = math.sqrt(float(d @ d))
+        s = min(1.0, reach / max(length, 1e-300))
         for _ in range(HALVINGS):
-            x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d))
+            x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d), system)
             value = problem.evaluate(x)
             if value.finite and value.total <= base.total + SLOPE * s * slope + noise:
                 new = problem.measure(x, value, before.t, base.L)
                 visible = before.total - new.total > noise
-                return new if visible or new.chi < before.chi else None
+                return (new if visible or new.chi < before.chi else None), NEXT_REACH * s * length
             s *= 0.5
-        return None
+        return None, s * length
 
 
 def _holds(problem: Composite, at: ProximalPoint) -> bool:
@@ -190,24 +202,23 @@ def _transferred(problem: Composite, quasi: QuasiNewton, inner: Inner, new: Prox
     return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
 
 
-def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, float]:
-    """(D, ⟨∇F, D⟩) on the orthonormal matrices with the zeros of x."""
+def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, float, NormalSystem]:
+    """(D, ⟨∇F, D⟩, H of `pattern`) on the orthonormal matrices with the zeros of x."""
     h, space, x = problem.h, problem.space, at.x
     mask = h.support(x)
     tangents = Tangents(space, x, mask)
     total = at.g + h.gradient(x)
     L, gradient = tangents.multiplier(total), tangents.project(total)
     X = space.point(x)
-    assert problem.hessp is not None
-    hessp = problem.hessp
 
     def product(w: Array) -> Array:
-        curved = space.flat(hessp(X, space.point(w))) + h.hessian(x, w)
-        return tangents.project(curved - space.normal(w, L))
+        curved = problem.hessian_product(X, w) - space.normal(w, L)
+        return tangents.project(curved + h.hessian(x, w) if h.bends else curved)
 
     size = math.sqrt(float(gradient @ gradient))
-    d = truncated(product, -gradient, min(0.1, at.t * size))
-    return d, float(gradient @ d)
+    # Of order 3/2, which spends fewer products than order 2: test_newton_spends_little.
+    d = truncated(product, -gradient, min(0.1, math.sqrt(at.t * size)))
+    return d, float(gradient @ d), tangents.system
 
 
 def truncated(product: Callable[[Array], Array], rhs: Array, tolerance: float) -> Array:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ class QuasiNewton:
         t = 1.0 / (sigma * s.factor)
         step, predicted = self._solved(problem, at, t, memory)
         noise = 2.0 * problem.noise.level(at.total)
-        x = problem.retract(step.z)
+        x = problem.retract(step.z, step.system)
         value = problem.evaluate(x)
         blind = not predicted > noise
         fell = at.total - value.total
@@ -215,22 +216,31 @@ def model_of(S: Array, Y: Array, sigma: float, caution: float) -> tuple[float, L
     if not len(S):
         return sigma, None
     SS, SY = S @ S.T, S @ Y.T
-    ss, sy = np.diagonal(SS), np.diagonal(SY)
-    yy = np.array([float(y @ y) for y in Y])
+    ss, sy, yy = SS.diagonal(), SY.diagonal(), np.einsum("ij,ij->i", Y, Y)
     newest = math.sqrt(yy[-1] / ss[-1])
     sigma = newest if 1e-8 * sigma < newest < math.inf else sigma
     keep = sy > caution * np.sqrt(ss * yy)
-    if not keep.any():
-        return sigma, None
-    kept = np.flatnonzero(keep)
-    scale = 1.0 / np.sqrt(ss[kept])  # pairs may be scaled: unit steps
-    SS, SY = (M[np.ix_(kept, kept)] * np.outer(scale, scale) for M in (SS, SY / sigma))
-    L = np.tril(SY, -1)
-    m = len(kept)
+    if not keep.all():
+        if not keep.any():
+            return sigma, None
+        S, Y, ss = S[keep], Y[keep], ss[keep]
+        SS, SY = SS[keep][:, keep], SY[keep][:, keep]
+    scale = 1.0 / np.sqrt(ss)  # pairs may be scaled: unit steps
+    scales = scale[:, None] * scale
+    SY = SY * (scales / sigma)
+    m = len(S)
     U = np.empty((2 * m, S.shape[1]))
-    np.multiply(S[kept], scale[:, None], out=U[:m])
-    np.multiply(Y[kept], (scale / sigma)[:, None], out=U[m:])
-    K_inverse = np.empty((2 * m, 2 * m))
-    K_inverse[:m, :m], K_inverse[:m, m:] = -SS, -L
-    K_inverse[m:, :m], K_inverse[m:, m:] = -L.T, np.diag(np.diagonal(SY))
+    np.multiply(S, scale[:, None], out=U[:m])
+    np.multiply(Y, (scale / sigma)[:, None], out=U[m:])
+    K_inverse = np.zeros((2 * m, 2 * m))
+    np.multiply(SS, -scales, out=K_inverse[:m, :m])
+    np.multiply(SY, -_beneath(m), out=K_inverse[:m, m:])
+    K_inverse[m:, :m] = K_inverse[:m, m:].T
+    K_inverse[m:, m:].flat[:: m + 1] = SY.diagonal()
     return sigma, LowRankModel(U, K_inverse)
+
+
+@cache
+def _beneath(m: int) -> Array:
+    """Ones beneath the diagonal."""
+    return np.tril(np.ones((m, m)), -1)

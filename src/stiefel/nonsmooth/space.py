@@ -18,15 +18,17 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
 from stiefel.backends.arrays import kernels_for, to_numpy
 from stiefel.types import Array, Manifold
 
 from .terms import Diagonal, Linear, Term
 
-DENSE_COLUMNS = 12  # columns: with more, conjugate gradients need less time than a factorisation
-SINGULAR = 1e-12  # of the largest eigenvalue
+
+@cache
+def column_pairs(k: int) -> tuple[Array, Array]:
+    """Every two columns a ≥ b."""
+    return np.tril_indices(k)
 
 
 class FlatLayout:
@@ -119,7 +121,7 @@ class Space:
         if self._last_products is None or self._last_products[0] is not x:
             each = []
             for X in self.matrices(x):
-                rows, cols = _lower(X.shape[-1])
+                rows, cols = column_pairs(X.shape[-1])
                 T = np.ascontiguousarray(X.swapaxes(-1, -2))
                 each.append((T[:, rows] * T[:, cols]).swapaxes(-1, -2))
             object.__setattr__(self, "_last_products", (x, each))
@@ -225,13 +227,26 @@ class Sum:
         """Whether h has a second derivative on its support: then prox' is no mask."""
         return not isinstance(self.prox_derivative(np.ones(self.space.points.size), 1.0), Diagonal)
 
+    @cached_property
+    def _one(self) -> Term | None:
+        """The term of a point that is one real matrix: fewer layers for it."""
+        return self.terms[0] if self.space.matrix is not None else None
+
     def value(self, x: Array) -> float:
+        if self._one is not None:
+            return self.scale * self._one.value(x.reshape(self._shapes[0]))
         return self.scale * math.fsum(h.value(X) for h, X in self._each(x))
 
     def prox(self, v: Array, t: float) -> Array:
+        if self._one is not None:
+            return self._one.prox(v.reshape(self._shapes[0]), t * self.scale).reshape(-1)
         return self.space.points.join([h.prox(V, t * self.scale) for h, V in self._each(v)])
 
     def prox_derivative(self, v: Array, t: float) -> Linear:
+        if self._one is not None:
+            D = self._one.prox_derivative(v.reshape(self._shapes[0]), t * self.scale)
+            if isinstance(D, Diagonal) and D.weights.size == v.size:
+                return Diagonal(D.weights.reshape(-1))
         parts = [h.prox_derivative(V, t * self.scale) for h, V in self._each(v)]
         if all(isinstance(D, Diagonal) for D in parts):
             weights = [np.broadcast_to(D.weights, s) for D, s in zip(parts, self._shapes)]  # type: ignore[attr-defined]
@@ -268,169 +283,3 @@ class Sum:
         return self.space.points.join(
             [h.stop_at_kinks(X, V) for (h, X), V in zip(self._each(x), Y)]
         )
-
-
-# -- Λ ↦ herm XᴴD(XΛ) ---------------------------------------------------------------------------
-
-
-@cache
-def hermitian_basis(k: int, is_complex: bool) -> Array:
-    """An orthonormal basis of the Hermitian k×k matrices, one flat real row each."""
-    rows = []
-    for i in range(k):
-        for j in range(i + 1):
-            E = np.zeros((k, k), complex if is_complex else float)
-            E[i, j] = E[j, i] = 1.0 if i == j else math.sqrt(0.5)
-            rows.append(E)
-            if is_complex and i != j:
-                F = np.zeros((k, k), complex)
-                F[i, j], F[j, i] = 1j * math.sqrt(0.5), -1j * math.sqrt(0.5)
-                rows.append(F)
-    flat = np.stack(rows).reshape(len(rows), k * k)
-    return flat.view(float) if is_complex else flat
-
-
-class NormalSystem:
-    """Λ ↦ herm XᴴD(XΛ) + δΛ, to be solved: by a factorisation a matrix, or by conjugate gradients.
-
-    ``pseudo``: a singular system has the solution of its pseudo-inverse.
-    """
-
-    def __init__(
-        self, space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
-    ) -> None:
-        self.space, self.x, self.D, self.delta = space, x, D, delta
-        self.dense = space.columns <= DENSE_COLUMNS
-        if self.dense:
-            blocks = dense_blocks(space, x, D)
-            if delta:
-                blocks = [b + delta * np.eye(b.shape[-1]) for b in blocks]
-            self._solvers = [_solver(b, pseudo) for b in blocks]
-
-    def apply(self, L: Array) -> Array:
-        s = self.space
-        return s.gather(self.x, self.D(s.normal(self.x, L))) + self.delta * L
-
-    def solve(self, rhs: Array) -> Array:
-        """The Λ of one right-hand side, or of several in front."""
-        if not self.space.duals.size:
-            return np.zeros_like(rhs)
-        if self.dense:
-            return self._solve_blocks(rhs)
-        if rhs.ndim > 1:
-            return np.stack([self.solve(r) for r in rhs])
-        return semidefinite_solution(self.apply, rhs, 1e-14, 2 * self.space.columns + 50)
-
-    def _solve_blocks(self, rhs: Array) -> Array:
-        if self.space.matrix is not None:
-            E = hermitian_basis(self.space.matrix[1], False)
-            return (self._solvers[0](E @ rhs.T)).T @ E
-        parts, rows = [], rhs.reshape(-1, rhs.shape[-1])
-        duals = self.space.duals
-        for M, solve, dtype in zip(duals.split(rows), self._solvers, duals.dtypes):
-            E = hermitian_basis(M.shape[-1], np.dtype(dtype).kind == "c")
-            flat = M.reshape(*M.shape[:-2], -1)
-            flat = np.ascontiguousarray(flat).view(float) if flat.dtype.kind == "c" else flat
-            c = solve(np.moveaxis(flat @ E.T, 0, -1))  # (b, q, r)
-            back = np.ascontiguousarray(np.moveaxis(c, -1, 0) @ E)
-            back = back.view(complex) if np.dtype(dtype).kind == "c" else back
-            parts.append(back.reshape(M.shape))
-        return duals.join(parts).reshape(rhs.shape)
-
-
-def _solver(block: Array, pseudo: bool) -> Linear:
-    """right-hand side (b, q, r), or (q[, r]) of a single block ↦ the solution."""
-    if block.shape[0] > 1 or block.shape[-1] == 0:
-        inverse = np.linalg.pinv(block, SINGULAR, True) if pseudo else np.linalg.inv(block)
-        return lambda c: inverse @ c
-    block = block[0]
-    dead = None
-    if pseudo:
-        own = block.diagonal()
-        dead = np.flatnonzero(own <= SINGULAR * own.max())
-        if dead.size:  # columns without a common row; then all of the row is zero
-            block = block.copy()
-            block[dead, dead] += 1.0
-    factor, failed = scipy.linalg.lapack.dpotrf(block, lower=1)
-    diagonal = np.diagonal(factor)
-    if failed or diagonal.min() ** 2 <= SINGULAR * diagonal.max() ** 2:
-        inverse = np.linalg.pinv(block, SINGULAR, True)
-        return lambda c: inverse @ c
-
-    def solve(c: Array) -> Array:
-        found = scipy.linalg.lapack.dpotrs(factor, c.reshape(len(factor), -1), lower=1)[0]
-        if dead is not None and dead.size:
-            found[dead] = 0.0
-        return found.reshape(c.shape)
-
-    return solve
-
-
-def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
-    """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
-    real = all(np.dtype(d).kind != "c" for d in space.points.dtypes)
-    if isinstance(D, Diagonal) and real:
-        masks = space.matrices(D.weights)
-        return [_masked_blocks(P, W) for P, W in zip(space.products(x), masks)]
-    blocks = []
-    for i, dtype in enumerate(space.duals.dtypes):
-        is_complex = np.dtype(dtype).kind == "c"
-        b, k, _ = space.duals.shapes[i]
-        E = hermitian_basis(k, is_complex)
-        parts = [
-            np.zeros((len(E), *s), dtype=complex if np.dtype(d).kind == "c" else float)
-            for s, d in zip(space.duals.shapes, space.duals.dtypes)
-        ]
-        basis = (E.view(complex) if is_complex else E).reshape(len(E), 1, k, k)
-        parts[i] = np.broadcast_to(basis, (len(E), b, k, k))
-        L = space.duals.join(parts)
-        image = space.duals.split(space.gather(x, D(space.normal(x, L))))[i]
-        flat = np.ascontiguousarray(image.reshape(len(E), b, k * k))
-        flat = flat.view(float) if is_complex else flat
-        blocks.append(np.moveaxis(flat, 0, 1) @ E.T)
-    return blocks
-
-
-def _masked_blocks(P: Array, W: Array) -> Array:
-    """With D a diagonal, column j of XᵀD(XΛ) is (Xᵀ diag(w_j) X) Λ_j: k Gram matrices; nk³.
-
-    ``P`` has the products of two columns of X.  ⟨E_p, XᵀD(XE_q)⟩ is a sum of few entries of the
-    Gram matrices: one product with a fixed k³ × q² matrix.
-    """
-    k, q = W.shape[-1], P.shape[-1]
-    grams = W.swapaxes(-1, -2) @ P  # (b, j, pairs)
-    return (grams.reshape(-1, k * q) @ _assembly(k)).reshape(-1, q, q)
-
-
-@cache
-def _lower(k: int) -> tuple[Array, Array]:
-    return np.tril_indices(k)
-
-
-@cache
-def _assembly(k: int) -> Array:
-    """grams[j, (a, b)] ↦ Σ_j E_p[a, j] E_q[b, j], for symmetric a, b."""
-    E = hermitian_basis(k, False).reshape(-1, k, k)
-    rows, cols = _lower(k)
-    full = np.einsum("paj,qbj->jabpq", E, E)
-    both = full[:, rows, cols] + np.where((rows == cols)[:, None, None], 0.0, full[:, cols, rows])
-    return both.reshape(k * len(rows), -1)
-
-
-def semidefinite_solution(apply: Linear, rhs: Array, tolerance: float, most: int) -> Array:
-    """The solution of a positive semidefinite system, to a relative residual."""
-    y, r = np.zeros_like(rhs), rhs.copy()
-    p, rr = r.copy(), float(r @ r)
-    target = tolerance**2 * rr
-    for _ in range(most):
-        if rr <= target or rr == 0.0:
-            break
-        Ap = apply(p)
-        curvature = float(p @ Ap)
-        if not curvature > 0:
-            break
-        alpha = rr / curvature
-        y, r = y + alpha * p, r - alpha * Ap
-        rr, old = float(r @ r), rr
-        p = r + (rr / old) * p
-    return y

@@ -29,10 +29,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 from stiefel.types import Array
 
-from .space import NormalSystem, Space, Sum, semidefinite_solution
+from .normal_system import NormalSystem, semidefinite_solution
+from .space import Space, Sum
 
 MOST_INNER_STEPS = 60
 # Residuals at which the iteration ends: 0.1‖V‖² for a step, a part of ‖V‖ for its length alone.
@@ -62,6 +64,7 @@ class ProximalStep(NamedTuple):
     L: Array  # Λ, in the units of the gradient
     residual: float
     solved: bool
+    system: NormalSystem | None = None  # of the last Newton step, at x and nearly with z's zeros
 
     @property
     def length(self) -> float:
@@ -116,42 +119,47 @@ def proximal_step(
             return True
         return predicted(now.z, now.v) > HIDDEN * size * now.size
 
-    now = at(np.zeros(len(U)), t * L)
+    now, system = at(np.zeros(len(U)), t * L), None
     for _ in range(MOST_INNER_STEPS):
         if accurate(now):
             break
-        direction = _newton(h, x, t, U, K_inverse, now)
-        new = _damped(at, now, *direction)
+        db, dM, system = _newton(h, x, t, U, K_inverse, now)
+        new = _damped(at, now, db, dM)
         if new is None and not len(U):
-            new = _bisected(at, now, direction[1])
+            new = _bisected(at, now, dM)
         if new is None:
             break
         now = new
     solved = accurate(now) or now.size <= 10.0 * FINEST * math.sqrt(max(len(now.M), 1))
-    return ProximalStep(now.z, now.v, now.M / t, now.size, solved)
+    return ProximalStep(now.z, now.v, now.M / t, now.size, solved, system)
 
 
 def _newton(
     h: Sum, x: Array, t: float, U: Array, K_inverse: Array, now: _Trial
-) -> tuple[Array, Array]:
-    """The Newton direction (db, dM)."""
+) -> tuple[Array, Array, NormalSystem]:
+    """The Newton direction (db, dM), and its system for Λ."""
     space, D = h.space, h.prox_derivative(now.w, t)
     delta = 0.05 * min(2.0 * now.size, 0.1)
     system = NormalSystem(space, x, D, delta)
     if not len(U):
-        return now.b, -_solve(system, now.E2, now.size)
+        return now.b, -_solve(system, now.E2, now.size), system
     DU = D(U)
     A, C = K_inverse + DU @ U.T, space.gather(x, DU)
     if system.dense:
         W = system.solve(np.vstack([C, now.E2]))
-        db = np.linalg.solve(A - C @ W[:-1].T, -now.E1 - C @ W[-1])
-        return db, W[:-1].T @ db - W[-1]
+        db = _solution(A - C @ W[:-1].T, -now.E1 - C @ W[-1])
+        return db, W[:-1].T @ db - W[-1], system
     A_C, A_E = np.linalg.solve(A, C), np.linalg.solve(A, now.E1)
     rhs = -now.E2 - C.T @ A_E
     dM = semidefinite_solution(
         lambda M: system.apply(M) - C.T @ (A_C @ M), rhs, min(1e-2, now.size), 200
     )
-    return A_C @ dM - A_E, dM
+    return A_C @ dM - A_E, dM, system
+
+
+def _solution(A: Array, rhs: Array) -> Array:
+    found, singular = scipy.linalg.lapack.dgesv(A, rhs)[2:]
+    return rhs if singular else found
 
 
 def _solve(system: NormalSystem, E: Array, size: float) -> Array:

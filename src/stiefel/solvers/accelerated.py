@@ -26,6 +26,10 @@ from .parameters import check_choice, check_open_interval, check_positive
 from .problem import Problem
 from .two_sided import TwoSided, TwoSidedTrial
 
+# γL: beyond, Nesterov's iteration is unstable as its momentum tends to one
+# (tests/test_trust_rounding.py, a_step_beyond)
+STABLE = 4.0 / 3.0
+
 
 class State(NamedTuple):
     """Y with the gradient tested there; X is the last accepted point."""
@@ -114,7 +118,22 @@ class AcceleratedGradient:
             return self._arrive(problem, back, s.X, 0, restarted=True)
         alpha = self.momentum(s.k)
         Y = problem.geometry.extrapolate(s.X, trial.X, 1.0 + alpha) if alpha else trial.X
-        return self._arrive(problem, trial, Y, s.k + 1)
+        new = self._arrive(problem, trial, Y, s.k + 1)
+        return self._steadied(problem, s, new) if trial.watch.blind else new
+
+    def _steadied(self, problem: Problem, old: State, new: State) -> State:
+        """After a blind step: a step that gradients show to be unstable is made shorter.
+
+        Beyond γL = 4/3 a stiff component alternates, and just beyond it grows slowly.  The Armijo
+        test would refuse the step, but cannot see the component any more, and gradients that point
+        along the momentum give no restart.  The curvature between the last two gradient points is
+        at most L, and the alternating component makes it L.
+        """
+        curvature = _curvature_between(problem, old, new)
+        if not curvature * new.gamma > STABLE:
+            return new
+        gamma = 1.0 / curvature
+        return new._replace(gamma=gamma, ceiling=min(new.ceiling, gamma))
 
     def _search(self, problem: Problem, s: State) -> TwoSidedTrial | None:
         if self.search == "fixed":
@@ -164,3 +183,12 @@ class AcceleratedGradient:
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         back = TwoSidedTrial(s.X, s.f_X, s.gamma, s.watch, s.gamma)
         return self._arrive(problem, back, s.X, 0, restarted=True)
+
+
+def _curvature_between(problem: Problem, a: State, b: State) -> float:
+    """⟨∇f(b) − ∇f(a), b − a⟩ / ‖b − a‖², by the slopes at both ends towards the other."""
+    geometry = problem.geometry
+    ahead, back = geometry.lift(a.x, b.x), geometry.lift(b.x, a.x)
+    slopes = geometry.inner(a.x, a.at.G, ahead) + geometry.inner(b.x, b.at.G, back)
+    squared = geometry.inner(a.x, ahead, ahead)
+    return -slopes / squared if squared > 0.0 else 0.0

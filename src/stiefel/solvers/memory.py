@@ -11,6 +11,15 @@ what is left of it.  It stands in the order of the rings, with zeros for rows th
 old pairs that stand in those count for nothing.
 
 Without blocks the newest pair is used for the direction that follows it, and then dropped.
+
+Where φ is the identity (`plain`: real NumPy arrays, unit vectors among them), the recursion needs
+no vector between its products:
+
+    Yᵀr = γ (Yᵀg − YᵀY a),      H g = γ g + [S, Y] [c, −γ a].
+
+S and Y are then one block.  All its products with y and g are one product of matrices, and the
+direction is another: the block is read twice.  The products with g are those at the new point, so
+that a pair is remembered together with the gradient at its end.
 """
 
 from __future__ import annotations
@@ -23,9 +32,16 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Tangent
+from stiefel.backends.numpy import axpy
+from stiefel.geometry.ray import Secant
+from stiefel.types import Array, Cotangent, Gradient, Manifold, NumpyArray, Point, Tangent
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
+# Entries of a point from which plain pairs are kept in single precision: their blocks would leave
+# the cache, and what a direction loses by it is 1e-14 of what a step gains.
+SINGLE_FROM = 8192
+SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
+SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
 
 class Pairs(NamedTuple):
@@ -36,6 +52,8 @@ class Pairs(NamedTuple):
     inverse: NumpyArray  # R⁻¹
     diagonal: NumpyArray  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
+    changes: NumpyArray | None = None  # YᵀY of plain pairs, whose rows of Y follow those of S
+    slopes: NumpyArray | None = None  # products of all rows with the gradient, until it is used
 
     @property
     def in_use(self) -> int:
@@ -44,21 +62,35 @@ class Pairs(NamedTuple):
     def forgotten(self) -> Pairs:
         """No pair in use; the blocks stay."""
         return self._replace(
-            inverse=np.zeros_like(self.inverse), diagonal=np.zeros_like(self.diagonal), rows=()
+            inverse=np.zeros_like(self.inverse),
+            diagonal=np.zeros_like(self.diagonal),
+            rows=(),
+            slopes=None,
         )
 
     def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
+        if self.slopes is not None:
+            return self._replace(slopes=None)
         return self if len(self.diagonal) != 1 else NOTHING
 
 
 NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
-def no_pairs(geometry: Manifold, G: Cotangent, memory: int) -> Pairs:
+def is_plain(geometry: Manifold, X: Point) -> bool:
+    """Whether tangents are cotangents, in real NumPy arrays: φ is the identity."""
+    return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
+
+
+def no_pairs(geometry: Manifold, G: Cotangent, memory: int, in_one_block: bool = False) -> Pairs:
     """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``."""
     entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
     rows = min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
+    if in_one_block:
+        dtype = np.float32 if entries >= SINGLE_FROM else G.dtype
+        block, zeros = np.zeros((2 * rows, entries), dtype), np.zeros((rows, rows))
+        return Pairs(block, None, zeros, np.zeros(rows), (), zeros)
     blocks = _block(geometry, G, rows), _block(geometry, G, rows)
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
 
@@ -104,11 +136,72 @@ def apply_inverse(
 
     ``phi`` may overwrite what it is given; what it returns is overwritten if it is ``owned``.
     """
-    S, Y, inverse, diagonal, _ = pairs
+    S, Y, inverse, diagonal = pairs[:4]
     a = inverse.dot(_dot(geometry, S, g))
     r = phi(_add(geometry, 1.0, g, Y, -a))
     c = (gamma * _dot(geometry, Y, r) - diagonal * a).dot(inverse)
     return _add(geometry, -gamma, r, S, c, overwrite=owned)
+
+
+# -- plain pairs: one block, S above Y --------------------------------------------------------
+
+
+def remember_plain(
+    pairs: Pairs, pair: Secant, sy: float, yy: float, needed: tuple[int, ...], at: Gradient
+) -> Pairs:
+    """`remember`, with ⟨y, y⟩ = yy and with the gradient at the end of the step."""
+    B, _, inverse, diagonal, rows, changes, _ = pairs
+    assert B is not None and changes is not None
+    most, row = len(diagonal), 0
+    while row in needed:
+        row += 1
+    B[row], B[most + row] = pair.s.reshape(-1), pair.y.reshape(-1)
+    ends = np.empty((2, B.shape[1]), B.dtype)
+    ends[0], ends[1] = B[most + row], at.G.reshape(-1)
+    found = _safe_products(B, ends, (math.sqrt(yy), at.norm))
+    rows, inverse, diagonal, changes = (*rows, row), inverse.copy(), diagonal.copy(), changes.copy()
+    if len(rows) == most:
+        gone, rows = rows[0], rows[1:]
+        inverse[gone], inverse[:, gone], diagonal[gone] = 0.0, 0.0, 0.0
+    inverse[:, row] = inverse.dot(found[:most, 0]) / -sy
+    inverse[row, row], diagonal[row] = 1.0 / sy, sy
+    changes[row] = changes[:, row] = found[most:, 0]
+    return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
+
+
+def _safe_products(B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...]) -> NumpyArray:
+    """All products of rows, in double precision; ``ends`` have these lengths.
+
+    Squares of small and large numbers are lost in single precision: those have length one here.
+    """
+    if B.dtype != np.float32 or all(SMALL < length < LARGE for length in lengths):
+        return _products(B, ends).astype(np.float64, copy=False)
+    scales = np.array([[1.0 / max(length, FINEST)] for length in lengths])
+    return _products(B, (scales * ends).astype(B.dtype)) / scales.T
+
+
+def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
+    """All products of rows."""
+    width = max(SMALL_PRODUCT // (len(B) * len(ends)), 1)
+    if B.shape[1] <= width:
+        return B.dot(ends.T)
+    parts = (slice(i, i + width) for i in range(0, B.shape[1], width))
+    return sum(B[:, part] @ ends[:, part].T for part in parts)  # type: ignore[return-value]
+
+
+def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
+    """−H g."""
+    B, _, inverse, diagonal, _, changes, slopes = pairs
+    assert B is not None and changes is not None
+    most, g = len(diagonal), at.G.reshape(-1)
+    if slopes is None:
+        slopes = _safe_products(B, g.astype(B.dtype)[None], (at.norm,))[:, 0]
+    a = inverse.dot(slopes[:most])
+    c = (gamma * (slopes[most:] - changes.dot(a)) - diagonal * a).dot(inverse)
+    weights = np.concatenate([c, gamma * a])
+    out = weights.astype(B.dtype, copy=False).dot(B).astype(g.dtype, copy=False)
+    axpy(-gamma, g, out)
+    return out.reshape(at.G.shape)
 
 
 # -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --

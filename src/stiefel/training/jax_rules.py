@@ -43,7 +43,7 @@ def sgd(
 
     Marked parameters move on their manifold: the gradient and the momentum are projected onto the
     tangent space, and a step ends at the orthonormal matrix nearest to where it leads.  No step
-    turns a direction by more than 35°; longer ones are shortened.  Free parameters get the rule of
+    turns a direction by more than 27°; longer ones are shortened.  Free parameters get the rule of
     `optax.sgd`.  ``update`` needs the parameters, and ``grads`` is what `jax.grad` gives, also for
     complex parameters.
 

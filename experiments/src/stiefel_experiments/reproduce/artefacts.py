@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -189,13 +190,10 @@ def draw(name: str, found: Sequence[Curve]) -> Any:
     axes.set_title(TITLES[name], fontsize=11, loc="left")
     axes.grid(True, which="minor", axis="y", color="#eeeeee", linewidth=0.4)
     axes.legend(frameon=False, fontsize=9, loc="upper left")
-    note = axes.text(
-        0.99, 0.015, "\n".join(extent_lines(found)), transform=axes.transAxes, fontsize=7.5,
-        color="#555555", ha="right", va="bottom", linespacing=1.35,
-    )  # fmt: skip
-    note.set_in_layout(False)  # a long note must not squeeze the axes
+    lines = [part for line in extent_lines(found) for part in textwrap.wrap(line, 115)]
+    axes.figure.supxlabel("\n".join(lines), fontsize=7.5, color="#555555", linespacing=1.35)
     low, high = axes.get_ylim()
-    axes.set_ylim(low / 1.8, high * 3)  # room for the legend above and the note beneath
+    axes.set_ylim(low, high * 3)  # room for the legend
     return axes
 
 
@@ -351,7 +349,7 @@ def _scale(name: str, found: Sequence[Record]) -> Report:
         "The search only ever tries γ = 0.1 · 1.7ʲ, so that a factor of f moves that lattice "
         "against 1/L; column 4 shows the lattice points near 1/L."
     ]
-    header = ("n", "k", "scale of f", "γL on the lattice", "start", "iterations", "function evals",
+    header = ("n", "k", "scale of f", "γL on the lattice", "seed", "iterations", "function evals",
               "restarts", "status")  # fmt: skip
     ordered = sorted(found, key=lambda r: (run_of(r).n, run_of(r).scale, run_of(r).start))
     table = Table(header, tuple(map(_scale_row, ordered)))
