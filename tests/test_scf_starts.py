@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ pytest.importorskip("pyscf", reason="PySCF is not installed")
 
 from pyscf import gto, scf
 
-from stiefel.applications.scf import direct, minimize
+from stiefel.applications.scf import direct, minimize, run
 
 
 def stretched(distance=2.2, basis="sto-3g"):
@@ -54,6 +56,22 @@ def test_every_kicked_guess_has_its_own_seed(seed):
     mf = minimize(scf.RHF(stretched(1.1)), starts=5, seed=seed)
     assert len(names(mf)) == 5
     assert sum(n.endswith("seed 1") for n in names(mf)) == 2
+
+
+def test_a_lower_end_that_did_not_converge_is_said():
+    ends = [
+        SimpleNamespace(
+            name=name,
+            converged=converged,
+            warnings=[],
+            result=SimpleNamespace(fun=energy),
+        )
+        for name, converged, energy in (("one", True, -1.0), ("two", False, -1.5))
+    ]
+    assert "'two' has not converged and is 0.5 Ha lower" in run._lower_ends(ends[0], ends)[0]
+    ends[1].result.fun = -1.0 - 1e-9  # the same, not quite there
+    assert run._lower_ends(ends[0], ends) == []
+    assert run._lower_ends(ends[0], ends[:1]) == []
 
 
 @pytest.mark.parametrize("seed", ["a", 1.5, [1, 2]])

@@ -91,18 +91,23 @@ class Known(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Looking for the structure, knowing it, or neither: given up."""
+    """Looking for the structure, knowing it, or neither: given up; of a tree, leaf by leaf."""
 
     looking: Looking | None = Looking()
     known: Known | None = None
+    leaves: tuple[Rows, ...] = ()
 
     @property
     def on(self) -> bool:
-        return self.known is not None
+        return self.known is not None or any(leaf.on for leaf in self.leaves)
 
     @property
     def exact(self) -> bool:
         return self.known is not None and self.known.exact
+
+    @property
+    def ended(self) -> bool:
+        return self.known is None and self.looking is None
 
 
 OFF = Rows()
@@ -218,15 +223,15 @@ class RowModel:
         if known.exact:
             rotation = small(kernels, at.rotation)
             return _inverse(kernels, known, X, at.G, rotation, -1.0, not horizontal)
-        phi = partial(_raised, kernels, known, X)
+        phi = partial(self.raised, geometry, known, X)
         if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
         return apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
 
-
-def _raised(k: Kernels, known: Known, X: Array, G: Array) -> Array:
-    """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
-    return _inverse(k, known, X, G, small(k, k.gram(X, G)), 1.0, False)
+    def raised(self, geometry: Manifold, known: Known, X: Array, G: Array) -> Array:
+        """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
+        k: Any = getattr(geometry, "kernels", None)
+        return _inverse(k, known, X, G, small(k, k.gram(X, G)), 1.0, False)
 
 
 def _inverse(

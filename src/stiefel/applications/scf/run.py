@@ -21,6 +21,7 @@ from .start import DIIS_CYCLES, Start, check_mixable, kicked, mixed, shaken, sta
 
 KICK = 0.1  # of further starts
 FOLLOWED = 10  # saddles in a row
+NOTEWORTHY = 1e-6  # Ha: an end that did not converge and is lower
 
 
 @dataclass(frozen=True)
@@ -261,10 +262,22 @@ def _outcome(mf: Any, best: Descent, ends: list[Descent]) -> Outcome:
     )
     builds, products = sum(e.builds for e in ends), sum(e.products for e in ends)
     path = tuple(Stage(*stage) for stage in best.path)
-    warnings = tuple(best.warnings)
+    warnings = (*best.warnings, *_lower_ends(best, ends))
     return Outcome(
         mf, best.result, builds, products, best.verdict, path, minima, warnings, best.analysis
     )
+
+
+def _lower_ends(best: Descent, ends: list[Descent]) -> list[str]:
+    """What is to be said of ends below the one that is kept, which did not converge."""
+    lowest = min(ends, key=lambda end: float(end.result.fun))
+    fell = float(best.result.fun) - float(lowest.result.fun)
+    if not best.converged or fell < NOTEWORTHY:
+        return []
+    return [
+        f"the start {lowest.name!r} has not converged and is {fell:.3g} Ha lower: allow more with "
+        "maxfun, or start from its kick and seed alone"
+    ]
 
 
 def _recipes(options: Options) -> list[Options]:
