@@ -140,7 +140,7 @@ MUTANTS = (
         "pass",
         "some matrices of a stack have models",
         LEAVES,
-        "other_function or its_operator",
+        "modelled_together",
     ),
     Mutant(
         ROW_LEAVES,

@@ -11,7 +11,7 @@ from runs import problem_of, states
 from stiefel import Euclidean, Grassmann, Stiefel
 from stiefel.objectives import Brockett, KohnSham
 from stiefel.solvers import METHODS, row_leaves
-from stiefel.solvers.row_model import GIVEN_UP
+from stiefel.solvers.row_model import GIVEN_UP, OFF, Rows
 from test_row_model import perturbed, procrustes
 
 AUTO = METHODS["auto"]
@@ -310,6 +310,14 @@ def test_a_stack_with_one_other_function_is_the_same_bits():
     fun, x = stack(own_operators(3, 60), 60.0), stiefel.random_point(3, 60, 3, seed=0)
     a, b = (stiefel.minimize(fun, x, method=method, rtol=1e-7) for method in (AUTO, WITHOUT))
     assert a.nfev == b.nfev and np.array_equal(a.x, b.x)
+
+
+def test_matrices_of_a_stack_are_modelled_together():
+    on = Rows(None, "known")
+    together = row_leaves._together
+    assert together(Rows(None, None, (OFF, OFF)), (on, OFF)).leaves == (OFF, OFF)
+    assert together(Rows(None, None, (OFF, OFF)), (on, on)).leaves == (on, on)
+    assert together(Rows(None, None, (OFF, OFF)), (on, GIVEN_UP)) == GIVEN_UP
 
 
 def test_large_stacks_stay_off():
