@@ -159,7 +159,7 @@ class RowModel:
         check_open_interval(self, "nearly", 0.0, 1.0)
         check_open_interval(self, "decay", 0.0, 1.0)
 
-    def init(self, geometry: Manifold, X: Array, at: Gradient, dear: bool = False) -> Rows:
+    def init(self, geometry: Manifold, X: Array, at: Gradient, dear: bool = True) -> Rows:
         """Nothing known yet; given up at once where points are not tall single matrices.
 
         Small points of functions that are not ``dear`` are modelled exactly or not at all.
