@@ -10,12 +10,14 @@ is a quadratic function of the multipliers on a box,
     V = −H(G − Jᵀν)
 
 It always has a solution; where the linearised constraints contradict each other, V lessens the
-violation as well as it can.  ρ follows the multipliers of the step without a bound on ν.
+violation as well as it can.  ρ follows the multipliers of the step without a bound on ν, up at once
+and down by half.
 
 Before f is evaluated, c is looked at: where R bends it, V is corrected to second order, by one more
-value of c.  A step is accepted if f + ρ Σ|violation| falls by a part of what the model says;
-otherwise B is doubled.  Pairs are carried along by projection and damped, after Powell, by
-BV = −(G − Jᵀν).
+value of c, and where f + ρ Σ|violation| cannot fall, with f by its gradient, B is doubled at the
+price of values of c alone.  A step is accepted if f + ρ Σ|violation| falls by a part of what the
+model says; otherwise B is doubled for another evaluation.  Pairs are carried along by projection
+and damped, after Powell, by BV = −(G − Jᵀν); a damped pair says nothing of the scale of B.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ from .rows import ConstraintRows
 PAIRS_KEPT = 20
 DAMPING = 0.4  # of sᵀBs, which sᵀy must reach
 SUFFICIENT = 1e-4
-CLOSE_PREDICTION = 0.5  # of the predicted decrease: the model may be trusted more
 BENT = 0.5  # of the predicted decrease, lost by the curvature of c: then V is corrected
 UNBOUNDED = 1e6  # against ρ
 MARGIN = 1.5  # of ρ over the multipliers
@@ -45,7 +46,7 @@ LARGEST_FACTOR = 1e12
 MERIT_ROUNDING = 2e-14
 # Of a slope, against the size of its parts: test_a_start_where_the_violation_is_stationary.
 STUCK = 1e-5
-MOST_LOOKS = 8
+MOST_LOOKS = 8  # at c before an evaluation of f
 
 
 class Evaluated(NamedTuple):
@@ -201,10 +202,8 @@ class SequentialQuadratic:
         if not (math.isfinite(fell) and fell >= SUFFICIENT * predicted - noise):
             factor = s.factor * (2.0 if math.isfinite(fell) else 8.0)
             return s._replace(factor=factor, restarted=True, failed=factor > LARGEST_FACTOR)
-        good = not s.restarted and fell > CLOSE_PREDICTION * predicted
-        factor = max(1.0, 0.5 * s.factor) if good else s.factor
         return self._remembered(s, model, nu, new, used)._replace(
-            at=new, nu=nu, factor=factor, restarted=False
+            at=new, nu=nu, factor=1.0, restarted=False
         )
 
     def _arrival(
