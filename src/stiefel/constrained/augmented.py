@@ -280,7 +280,7 @@ class _Run:
         return X, finished
 
     def _sequential_run(
-        self, smooth: Any, blocks: list[ConstraintBlock], manifold: Any, whole: Any = None
+        self, smooth: Any, blocks: list[ConstraintBlock], manifold: Manifolds, whole: Any = None
     ) -> SequentialRun:
         """A run of `sequential`; ``whole`` is the map from its points to the user's."""
         return SequentialRun(
