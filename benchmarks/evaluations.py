@@ -193,7 +193,7 @@ def record(path: Path) -> None:
         shares = [100 * sum(r[0] <= f for r in ratios) / len(ratios) for f in (1.0, 1.1, 1.5, 2.0)]
         print(f"\n## {unit}: {len(ratios)} runs, `auto` within 1, 1.1, 1.5 and 2 of the best on "
               + ", ".join(f"{share:.0f} %" for share in shares) + "\n")  # fmt: skip
-        print("| problem | start | auto/best | best |\n|---|---|---|---|")
+        print("| problem | seed of the start | auto/best | best |\n|---|---|---|---|")
         for ratio, problem, start, best in sorted(ratios, reverse=True):
             print(f"| {problem} | {start} | {ratio:.2f} | {best} |")
 

@@ -1,6 +1,6 @@
 """Beamforming with phases only
 
-An antenna array whose elements can shift phases but not amplitudes: the weights are complex
+The elements of this antenna array can shift phases but not amplitudes: the weights are complex
 numbers of modulus one, `ComplexCircle()`. The beam should be strong in one direction and weak in
 two others. The textbook answer, steering (the conjugate phases of the wanted direction), ignores
 the interferers.

@@ -1,7 +1,7 @@
 """One problem, every method
 
-What each method counts, in the same units: iterations, values, gradients and products with the
-Hessian.
+This recipe shows what each method needs, in the same units: iterations, values, gradients and
+products with the Hessian.
 """
 
 import stiefel

@@ -1,6 +1,7 @@
 """A complex matrix
 
-The lowest eigenvectors of a Hermitian H by minimising Re tr ZᴴHZ; NumPy's `eigvalsh` is the check.
+This recipe finds the lowest eigenvectors of a Hermitian H by minimising Re tr ZᴴHZ. NumPy's
+`eigvalsh` is the check.
 """
 
 import numpy as np

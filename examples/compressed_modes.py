@@ -1,8 +1,8 @@
 """Compressed modes
 
-Localised functions with exactly compact support that nearly span what the lowest eigenfunctions
-span. The parameter μ weighs localisation against energy. The incumbent is the eigenfunctions
-themselves, which extend over the whole box.
+Compressed modes are localised functions with exactly compact support that nearly span what the
+lowest eigenfunctions span. The parameter μ weighs localisation against energy. The incumbent is
+the eigenfunctions themselves, which extend over the whole box.
 """
 
 import matplotlib.pyplot as plt

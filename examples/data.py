@@ -1,9 +1,9 @@
 """Estimators for discriminant analysis and joint diagonalisation
 
-Directions that tell the digits apart, and a matrix that diagonalises several matrices, with the
-interface of scikit-learn. scikit-learn's own `LinearDiscriminantAnalysis` maximises another
-ratio, and its directions are not orthonormal; the trace ratio of their span is printed beside
-ours.
+The first estimator finds directions that tell the digits apart, the second a matrix that
+diagonalises several matrices. Both have the interface of scikit-learn. scikit-learn's own
+`LinearDiscriminantAnalysis` maximises another ratio, and its directions are not orthonormal; the
+trace ratio of their span is printed beside ours.
 """
 
 import matplotlib.pyplot as plt

@@ -2,11 +2,12 @@
 
     mpiexec -n 2 python -m mpi4py examples/distributed_schroedinger.py --points 100
 
-The lowest states of H = −½Δ + ½|r|² on a cube, by seven-point differences: n = points³ unknowns.
-A rank holds some planes of the grid and exchanges one plane with each neighbour for each product.
-The operator is a sum of three one-dimensional ones, so that its eigenvalues are known exactly.
-Without mpiexec the same program runs on one rank, as it did for this page. SLEPc is the tool for
-plain eigenvalue problems on many machines; here the energy can be any function.
+This program computes the lowest states of H = −½Δ + ½|r|² on a cube, by seven-point differences,
+with n = points³ unknowns. A rank holds some planes of the grid and exchanges one plane with each
+neighbour for each product. The operator is a sum of three one-dimensional ones, so that its
+eigenvalues are known exactly. Without mpiexec the same program runs on one rank, as it did for
+this page. SLEPc is the tool for plain eigenvalue problems on many machines; here the energy can be
+any function.
 """
 
 import argparse

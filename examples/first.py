@@ -1,8 +1,8 @@
 """The smallest use
 
-The eigenvectors of the three smallest eigenvalues of a matrix, by minimising Brockett's function.
-The gradient is the Euclidean one, as if there were no constraint. NumPy's `eigh` gives the same
-numbers, of course: for a plain eigenproblem use an eigensolver.
+This recipe finds the eigenvectors of the three smallest eigenvalues of a matrix by minimising
+Brockett's function. The gradient is the Euclidean one, as if there were no constraint. NumPy's
+`eigh` gives the same numbers: for a plain eigenproblem use an eigensolver.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """JAX: a compiled function and a compiled loop
 
-Gradients by autodiff in double precision; then the same method as a pair of functions in the
-style of optax, inside one compiled loop.
+The first part takes gradients by autodiff in double precision. The second part uses the same
+method as a pair of functions in the style of optax, inside one compiled loop.
 """
 
 import jax

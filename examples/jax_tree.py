@@ -1,7 +1,7 @@
 """A tree of JAX arrays, some orthonormal
 
-An orthonormal dictionary and free coefficients; gradients come from JAX. The singular value
-decomposition has the same minimum and serves as a check.
+The unknowns are an orthonormal dictionary and free coefficients. Gradients come from JAX. The
+singular value decomposition has the same minimum and serves as a check.
 """
 
 import jax

@@ -1,7 +1,7 @@
 """What the row model saves
 
 Where one operator acts on all columns, `auto` recognises it and learns the operator from the
-columns of its steps. The lowest eigenvectors of a matrix, with and without.
+columns of its steps. This recipe finds the lowest eigenvectors of a matrix with and without it.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Localised orbitals of water
 
-Foster–Boys orbitals: two bonds, two lone pairs and a core. PySCF's own `lo.Boys` maximises the
-same function; from its own start it ends here at a smaller value, a saddle point, from which its
-method `stability` would lead on. Needs the extra `[chem]`.
+The Foster–Boys orbitals of water are two bonds, two lone pairs and a core. PySCF's own `lo.Boys`
+maximises the same function; from its own start it ends here at a smaller value, a saddle point,
+from which its method `stability` would lead on. Needs the extra `[chem]`.
 """
 
 import matplotlib.pyplot as plt

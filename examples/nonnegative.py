@@ -1,8 +1,8 @@
 """Nonnegative components, and a dictionary
 
-Bounds and an L1 term beside XᵀX = I. Three bumps with disjoint supports are seen through noise:
-ordinary components mix them, nonnegative ones find them. The second part finds the rotation in
-which data are sparsest.
+This recipe adds bounds and an L1 term to XᵀX = I. Three bumps with disjoint supports are seen
+through noise: ordinary components mix them, nonnegative ones find them. The second part finds the
+rotation in which data are sparsest.
 """
 
 import matplotlib.pyplot as plt

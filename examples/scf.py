@@ -1,9 +1,9 @@
 """Hartree–Fock with PySCF: a minimum where DIIS stops on a saddle
 
-Stretched N2 in a restricted calculation. DIIS converges to a stationary point that is a saddle,
-and says that it converged. `stiefel.applications.scf.minimize` takes the same PySCF object,
-minimises, and lets PySCF's stability analysis confirm the minimum. Needs the extra `[chem]`: `pip
-install ".[chem]"`.
+The molecule is stretched N2 in a restricted calculation. DIIS converges to a stationary point that
+is a saddle, and says that it converged. `stiefel.applications.scf.minimize` takes the same PySCF
+object, minimises, and lets PySCF's stability analysis confirm the minimum. Needs the extra
+`[chem]`: `pip install ".[chem]"`.
 """
 
 import matplotlib.pyplot as plt

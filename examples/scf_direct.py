@@ -1,8 +1,9 @@
 """Dissociation curves and fractional occupations with PySCF
 
-An SCF object whose `kernel` minimises: a scanner along a dissociation curve, several starts, and
-smeared occupations. PySCF's own UHF (DIIS) ends on the closed-shell saddle when the bond is
-stretched; the picture has both curves. Needs the extra `[chem]`: `pip install ".[chem]"`.
+`direct` makes an SCF object whose `kernel` minimises. This recipe uses it for a scanner along a
+dissociation curve, for several starts, and for smeared occupations. PySCF's own UHF (DIIS) ends on
+the closed-shell saddle when the bond is stretched; the picture has both curves. Needs the extra
+`[chem]`: `pip install ".[chem]"`.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,8 @@
 """Sparse loadings of images: entries, rows, or none
 
-Three penalties for the loadings of the digits. `L1` makes single loadings zero, `RowNorms` makes
-whole pixels unused. Without a penalty the answer is that of the singular value decomposition.
+This recipe compares three penalties for the loadings of the digits. `L1` makes single loadings
+zero, `RowNorms` makes whole pixels unused. Without a penalty the answer is that of the singular
+value decomposition.
 """
 
 import matplotlib.pyplot as plt

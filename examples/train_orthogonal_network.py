@@ -1,9 +1,9 @@
 """A classifier with orthonormal hidden layers
 
-Trained with `stiefel.torch.Adam` on batches; one optimiser moves marked and free parameters.
-`torch.nn.utils.parametrizations.orthogonal` reaches the same constraint by computing the matrix
-from a free one at each forward pass; [the page on training](../guide/training.md) compares the
-two.
+The network is trained with `stiefel.torch.Adam` on batches. One optimiser moves marked and free
+parameters. `torch.nn.utils.parametrizations.orthogonal` reaches the same constraint by computing
+the matrix from a free one at each forward pass; [the page on training](../guide/training.md)
+compares the two.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,8 @@
 """Wannier functions of bands: a chain, and the bonds of diamond
 
-Maximally localised functions from the bands at many k-points, in whatever phases the eigensolver
-left them. The chain has a closed form to compare with. The second half needs the extra `[chem]`.
+This recipe finds maximally localised functions from the bands at many k-points, in whatever phases
+the eigensolver left them. The chain has a closed form to compare with. The second half needs the
+extra `[chem]`.
 """
 
 import sys

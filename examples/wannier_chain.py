@@ -1,10 +1,10 @@
 """Wannier functions of a large cell
 
-The lowest band of a periodic potential in a large cell: eigenfunctions extend over the whole
-cell. The rotation of them that minimises the spread (Marzari and Vanderbilt; at one k-point a
-joint diagonalisation of cos and sin of the position) gives one localised function for each well. In
-one dimension there is a shortcut, the eigenvectors of the projected position operator, which this
-recipe compares with; in two and three dimensions there is none.
+The problem is the lowest band of a periodic potential in a large cell. Its eigenfunctions extend
+over the whole cell. The rotation of them that minimises the spread (Marzari and Vanderbilt; at one
+k-point a joint diagonalisation of cos and sin of the position) gives one localised function for
+each well. In one dimension there is a shortcut, the eigenvectors of the projected position
+operator, which this recipe compares with; in two and three dimensions there is none.
 """
 
 import matplotlib.pyplot as plt

@@ -37,6 +37,7 @@ LEARNED = "test_nonsmooth_learned.py"
 TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 
 FRAMES = "test_frames.py"
+LEAVES = "test_row_leaves.py"
 
 # Where the lines stand.
 FRAMED = "geometry/framed.py"
@@ -51,6 +52,7 @@ PAIRS = "solvers/memory.py"
 ROWS = "solvers/row_model.py"
 ROW_MEMORY = "solvers/row_memory.py"
 RECOGNITION = "solvers/row_recognition.py"
+ROW_LEAVES = "solvers/row_leaves.py"
 SECANT = "solvers/secant_search.py"
 TWO_SIDED = "solvers/two_sided.py"
 WOLFE = "solvers/wolfe.py"
@@ -110,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         ROWS,
-        "if asymmetry(UZ, squares) > (self.decay if exact else self.nearly):",
+        "if of_all > (self.decay if exact else self.nearly):",
         "if False:",
         "memory that has decayed is kept",
         "test_row_model.py",
@@ -131,6 +133,46 @@ MUTANTS = (
         "Ritz vectors with errors are used",
         "test_row_model.py",
         "worst_ritz or span_gain",
+    ),
+    Mutant(
+        ROW_LEAVES,
+        "WAITS = 1e-4",
+        "WAITS = 0.0",
+        "a leaf that is far ahead goes on into rounding",
+        LEAVES,
+        "far_ahead",
+    ),
+    Mutant(
+        ROW_LEAVES,
+        "if all(span or leaf.exact for span, leaf in pairs)",
+        "if True",
+        "inexact models beside leaves without any",
+        LEAVES,
+        "same_bits",
+    ),
+    Mutant(
+        ROW_LEAVES,
+        "if all(span or leaf.exact for span, leaf in pairs)",
+        "if False",
+        "no inexact models in trees",
+        LEAVES,
+        "densities",
+    ),
+    Mutant(
+        ROW_LEAVES,
+        "min(1.0, longest / (factor.bounded_length(T) or longest))",
+        "1.0",
+        "steps of models in trees have no bound",
+        LEAVES,
+        "hold_up",
+    ),
+    Mutant(
+        ROW_LEAVES,
+        "(old.exact and _waits(factors[i], at0, i))",
+        "False",
+        "a leaf that waits learns from rounding",
+        LEAVES,
+        "far_ahead",
     ),
     Mutant(
         RECOGNITION,

@@ -173,6 +173,12 @@ def test_comparisons_use_the_starts_that_all_solvers_had():
     records.append(_record("sphere", "arpack", 1))  # an eigensolver is in no comparison
     records[-1]["run"]["start"] = 7
     assert measures.shared_starts(records) == records[:2]
+    records.append(_record("sphere", "lbfgs", 25))
+    records[-1]["run"]["start"] = 1
+    records.append(_record("sphere", "cg", 25, "TIME_LIMIT"))  # never the best: not repeated
+    assert [r for r in measures.shared_starts(records) if r["run"]["start"] == 1] == [
+        records[2], records[4]
+    ]  # fmt: skip
 
 
 def test_performance_profile_by_hand():

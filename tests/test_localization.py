@@ -82,6 +82,22 @@ def test_gradient():
     assert check.correct, check
 
 
+def test_what_depends_on_the_point_alone_is_kept_until_it_moves():
+    """Curvatures at every product took a quarter of the time; a point moved in place is new."""
+    rng = np.random.default_rng(0)
+    M = rng.standard_normal((3, 5, 5))
+    objective = DiagonalSquares(M + M.swapaxes(1, 2))
+    U = stiefel.SpecialOrthogonal().random(5, 5, seed=1)
+    V = rng.standard_normal((5, 5))
+    first = objective.at(U)
+    objective(U), objective.hessp(U, V), objective.precond(U, V)
+    assert objective.at(U.copy()) is first
+    U[:, :2] = U[:, [1, 0]]
+    fresh = DiagonalSquares(objective.M)
+    np.testing.assert_array_equal(objective.hessp(U, V), fresh.hessp(U, V))
+    np.testing.assert_array_equal(objective.precond(U, V), fresh.precond(U, V))
+
+
 def test_reflected_start_and_misuse(orbitals):
     mol, C = orbitals["water"]
     start = np.diag([-1.0, 1, 1, 1, 1]) @ stiefel.SpecialOrthogonal().random(5, 5, seed=2)

@@ -57,7 +57,7 @@ def test_the_direction_is_that_of_the_two_loop_recursion(entries, count):
 
 @pytest.mark.parametrize("scale", [1e-25, 1e-60, 1e25])
 def test_small_and_large_numbers_do_not_vanish_in_single_precision(scale):
-    """Squares of 1e-25 would; nothing is left of 1e-60, and that is no reason for a warning."""
+    """Squares of 1e-25 would (SMALL, LARGE); 1e-60 leaves nothing, and no warning (FINEST)."""
     pairs, at, kept = filled(memory.SINGLE_FROM, 3, scale)
     found = plain_direction(pairs, at, 0.05)
     assert np.isfinite(found).all()

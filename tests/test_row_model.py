@@ -156,8 +156,8 @@ def test_carried_gram_matrices_are_those_of_the_vectors(dtype):
     kernels = kernels_for(x)
     for s in taken[3:]:
         memory = s.rows.known.memory
-        anew = row_memory.with_grams(kernels, *memory[:2], memory.used, s.x, memory.AX)
-        scale = 1.0 / np.sqrt(np.maximum(np.diagonal(anew.grams.UU).real, 1e-300))
+        anew = row_memory.with_grams(kernels, *memory[:2], memory.used, memory.XA)
+        scale = 1.0 / np.sqrt(np.maximum(np.diagonal(anew.grams.WW).real, 1e-300))
         for carried, direct in zip(memory.grams, anew.grams, strict=True):
             size = scale[:, None] if len(direct) == len(scale) else 1.0
             size = size * scale if direct.shape == (len(scale),) * 2 else size
@@ -165,7 +165,7 @@ def test_carried_gram_matrices_are_those_of_the_vectors(dtype):
                 1.0, np.abs(size * direct).max()
             )
         U = vectors(s.rows.known)[0]
-        U = U - memory.grams.UX.conj() @ s.x.T
+        U = U - memory.grams.WX[: len(U), : s.x.shape[1]].conj() @ s.x.T
         UU = U.conj() @ U.T
         np.testing.assert_allclose(s.rows.known.normal.UU, UU, atol=1e-9)
 
@@ -181,7 +181,7 @@ def newtons(fun, A, M, C, x, rotations):
     blocks = -(-rest.shape[1] // k)
     rows = rest.conj().T
     U, Z = (row_memory._blocks_of(kernels, R, blocks, k) for R in (rows, (A @ rest).conj().T))
-    memory = row_memory.with_grams(kernels, U, Z, blocks, x, A @ x)
+    memory = row_memory.with_grams(kernels, U, Z, blocks, np.concatenate((x, A @ x), axis=1))
     known = row_model._with_ritz(
         memory, Columns.of(np.linalg.inv(M), at.level), C if np.any(C) else None, True, 0
     )
@@ -296,7 +296,7 @@ def test_old_memory_that_has_decayed_is_forgotten():
         taken = states(AUTO, Brockett.linear(400, k), x, Stiefel(), 90)
         assert all(s.rows.on for s in taken[3:])
         for s in taken[3:]:
-            grams = s.rows.known.memory.grams
+            grams = row_memory.Stacked(s.rows.known.memory.grams.WW)
             squares = np.diagonal(grams.UU)
             assert asymmetry(grams.UZ, squares) <= AUTO.rows.decay
             assert asymmetry(grams.UZ[-k:, -k:], squares[-k:]) < 1e-6
@@ -329,9 +329,9 @@ def test_a_step_that_only_rotates_adds_no_block():
     known = np.eye(3), None
     memory = row_memory.begun(k, 5, S, a * S, X0, problem.gradient(X0), *known)
     X = X0 @ linalg.expm(0.1 * (lambda R: R - R.T)(rng.standard_normal((3, 3))))
-    assert row_memory.grown(k, memory, X0, X, problem.gradient(X), *known).used == 1
+    assert row_memory.grown(k, memory, X, problem.gradient(X), *known).used == 1
     X = stiefel.nearest(X + 1e-3 * rng.standard_normal(X.shape))
-    assert row_memory.grown(k, memory, X0, X, problem.gradient(X), *known).used == 2
+    assert row_memory.grown(k, memory, X, problem.gradient(X), *known).used == 2
 
 
 def test_many_columns_are_learned_unless_the_gradient_has_a_constant_part():
@@ -474,7 +474,7 @@ def test_older_blocks_of_an_inexact_model_are_nearly_symmetric():
     fun, seeds = local_energy(200, 10.0), range(4)
     for s in states(AUTO, fun, stiefel.random_point(200, 5, seed=0), Stiefel(), 60):
         if s.rows.on:
-            grams = s.rows.known.memory.grams
+            grams = row_memory.Stacked(s.rows.known.memory.grams.WW)
             assert grams.UU.shape == (5, 5) or (
                 asymmetry(grams.UZ, np.diagonal(grams.UU)) <= AUTO.rows.nearly
             )

@@ -238,7 +238,8 @@ def test_inverted_levels_are_said():
     run = object.__new__(descent.Descent)
     blocks = [Block(None, kpoint, None, 1, np.eye(2)) for kpoint in range(2)]
     run.energy = SimpleNamespace(layout=SimpleNamespace(blocks=blocks))
-    for second, expected in ((0.5, 0), (0.2, 1)):
+    # The second are partners of one level, apart by the error of a converged run.
+    for second, expected in ((0.5, 0), (0.4 - 1e-5, 0), (0.2, 1)):
         run.warnings = []
         levels = [np.array([0.1, 0.6]), np.array([0.4, second])]
         run._warn_of_inverted_levels(Orbitals(None, levels, [np.array([2.0, 0.0])] * 2))
@@ -379,6 +380,31 @@ def test_geometry_optimisation():
     assert ours == pytest.approx(theirs, abs=1e-3)
     assert stable
     assert all(stable)
+
+
+@pytest.mark.parametrize("name", ["PCM", "ddCOSMO", "point charges", "scalar X2C"])
+def test_extensions_are_analysed(name):
+    """A solvent's response asks a copy of the object for that in vacuum."""
+    mf = minimize(EXTENSIONS[name]())
+    assert mf.minimization.verdict.stable is True, mf.minimization.verdict
+    assert mf.minimization.products > 3
+    assert not {"gen_response", "get_veff"} & mf.__dict__.keys()
+
+
+@pytest.mark.parametrize("name", ["conv_tol", "conv_tol_grad"])
+@pytest.mark.parametrize("value", [0, -1e-8, np.nan])
+def test_tolerances_of_the_object_without_a_meaning(name, value):
+    mf = direct(scf.RHF(molecule()))
+    setattr(mf, name, value)
+    with pytest.raises(ValueError, match=name):
+        mf.kernel()
+
+
+def test_what_is_no_mean_field_object_is_refused():
+    with pytest.raises(TypeError, match="int is no mean-field object"):
+        direct(3)
+    with pytest.raises(TypeError, match="no mean-field object"):
+        direct(mp.MP2(scf.RHF(molecule())))
 
 
 def test_a_verdict_says_why_there_is_none():

@@ -162,6 +162,14 @@ def test_the_verdict_on_fractional_occupations_is_our_own():
     assert mf.minimization.externally_stable is None
 
 
+def test_the_analysis_of_fractional_occupations_takes_few_products():
+    """An eigenvalue to all digits takes 69, and the verdict is the same."""
+    mf = minimize(atom("Cr", 6))
+    assert mf.minimization.stable is True
+    assert mf.minimization.verdict.curvature == pytest.approx(0.0, abs=1e-6)
+    assert mf.minimization.products <= 30
+
+
 @pytest.mark.parametrize("sigma", [0.0, -1.0])
 def test_a_width_must_be_positive(sigma):
     with pytest.raises(ValueError, match="sigma"):

@@ -20,6 +20,8 @@ from stiefel.objectives import RotationSynchronization
 from stiefel.types import Array
 
 MAX_GRAPH_BYTES = 500_000_000
+LARGEST_NAME = 2**62  # of a node
+ROUNDED_ZERO = 1e-9  # of the largest eigenvalue: files hold a few digits
 FIELDS = {"EDGE_SE2": (3, 3), "EDGE_SE3:QUAT": (7, 6)}  # numbers of a pose, rows of the information
 
 
@@ -37,6 +39,7 @@ class PoseGraph:
 
 
 class _Edge(NamedTuple):
+    place: str  # file and line
     first: int
     second: int
     pose: list[float]
@@ -60,7 +63,8 @@ def read_g2o(path: str | os.PathLike[str]) -> PoseGraph:
     Raises
     ------
     ValueError
-        If the file has no edges, edges of two kinds, or numbers that are none.
+        If the file has no edges, edges of two kinds, numbers that are none, an edge from a node to
+        itself, a quaternion of zeros, or information that is negative; with the line.
     """
     file = Path(path)
     if not file.is_file() or file.stat().st_size > MAX_GRAPH_BYTES:
@@ -69,7 +73,7 @@ def read_g2o(path: str | os.PathLike[str]) -> PoseGraph:
         )
     edges: list[_Edge] = []
     kinds: set[str] = set()
-    with file.open(encoding="utf-8", errors="replace") as lines:
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             words = line.split()
             if words and words[0] in FIELDS:
@@ -94,7 +98,9 @@ def _edge(words: list[str], place: str) -> _Edge:
         raise ValueError(f"{place}: {' '.join(words)[:60]!r}; expected numbers") from None
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{place}: a number is not finite")
-    return _Edge(first, second, numbers[:pose], numbers[pose:])
+    if first == second or max(abs(first), abs(second)) > LARGEST_NAME:
+        raise ValueError(f"{place}: an edge from {first} to {second}; expected two different nodes")
+    return _Edge(place, first, second, numbers[:pose], numbers[pose:])
 
 
 def _graph(edges: list[_Edge], kind: str) -> PoseGraph:
@@ -107,12 +113,28 @@ def _graph(edges: list[_Edge], kind: str) -> PoseGraph:
         R = np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
         weights, translations = information[:, 2, 2], poses[:, :2]
     else:
-        R = Rotation.from_quat(poses[:, 3:]).as_matrix()
-        inverse = np.linalg.inv(information[:, 3:, 3:])
-        weights = 1.5 / np.trace(inverse, axis1=1, axis2=2)
-        translations = poses[:, :3]
+        sizes = np.abs(poses[:, 3:]).max(axis=1)
+        _check(edges, sizes > 0, "a quaternion of zeros")
+        R = Rotation.from_quat(poses[:, 3:] / sizes[:, None]).as_matrix()
+        weights, translations = _rotational_weights(information[:, 3:, 3:]), poses[:, :3]
+    _check(edges, weights >= 0, "information that is negative")
     problem = RotationSynchronization(index.reshape(pairs.shape), R, weights)
     return PoseGraph(problem, names, translations)
+
+
+def _check(edges: list[_Edge], correct: Array, fault: str) -> None:
+    for wrong in np.flatnonzero(~correct):
+        raise ValueError(f"{edges[wrong].place}: {fault}")
+
+
+def _rotational_weights(information: Array) -> Array:
+    """3/(2 tr I⁻¹): zero for a singular I, and negative for an indefinite one."""
+    values = np.linalg.eigvalsh(information)
+    least, largest = values[:, 0], values[:, -1]
+    regular = least > np.finfo(float).tiny
+    inverse = np.sum(1.0 / np.where(regular[:, None], values, 1.0), axis=1)
+    singular = np.where(least < -ROUNDED_ZERO * np.abs(largest), -1.0, 0.0)
+    return np.where(regular, 1.5 / inverse, singular)
 
 
 def _matrices(upper: Array, rows: int) -> Array:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,50 +37,70 @@ class Localized:
     result: stiefel.Result
 
 
-@dataclass(frozen=True, eq=False)
 class DiagonalSquares:
-    """f(U) = −Σ_x Σ_i (UᵀM_xU)_ii^p of symmetric matrices M (x, n, n); p = 2 unless given."""
+    """f(U) = −Σ_x Σ_i (UᵀM_xU)_ii^p of symmetric matrices M (x, n, n); p = 2 unless given.
 
-    M: Array
-    power: int = 2
+    Newton's method asks for many products at one U; what depends on U alone is kept.
+    """
+
+    def __init__(self, M: Array, power: int = 2) -> None:
+        self.M, self.power = M, power
+        self._at: _Rotated | None = None
+
+    def at(self, U: Array) -> _Rotated:
+        """What depends on U alone."""
+        if self._at is None or not np.array_equal(self._at.U, U):
+            self._at = _Rotated(np.array(U), self.M, self.power)
+        return self._at
 
     def value_and_gradient(self, U: Array) -> tuple[float, Array]:
-        MU = self.M @ U
-        a, p = np.einsum("ij,xij->xj", U, MU), self.power
-        slopes = a ** (p - 1)
-        return -float(np.vdot(slopes, a)), -2.0 * p * np.einsum("xij,xj->ij", MU, slopes)
+        at, p = self.at(U), self.power
+        value = -float(np.vdot(at.slopes, at.diagonals))
+        return value, -2.0 * p * np.einsum("xij,xj->ij", at.MU, at.slopes)
 
     __call__ = value_and_gradient
 
     def hessp(self, U: Array, V: Array) -> Array:
         """−2p Σ_x [M_x V diag(a^(p−1)) + 2(p−1) M_x U diag(a^(p−2) diag(UᵀM_xV))]."""
-        MU, MV, p = self.M @ U, self.M @ V, self.power
-        a, b = np.einsum("ij,xij->xj", U, MU), np.einsum("ij,xij->xj", U, MV)
-        first = np.einsum("xij,xj->ij", MV, a ** (p - 1))
-        second = np.einsum("xij,xj->ij", MU, 2.0 * (p - 1) * a ** (p - 2) * b)
+        at, MV, p = self.at(U), self.M @ V, self.power
+        b = np.einsum("ij,xij->xj", at.U, MV)
+        first = np.einsum("xij,xj->ij", MV, at.slopes)
+        second = np.einsum("xij,xj->ij", at.MU, 2.0 * (p - 1) * at.diagonals ** (p - 2) * b)
         return -2.0 * p * (first + second)
 
     def curvatures(self, U: Array) -> Array:
-        """The second derivatives by the angles between the orbitals i and j, (n, n).
-
-        2(A_ii − A_jj)(φ'_i − φ'_j) − 4A_ij²(φ''_i + φ''_j), φ = A^p, summed over x.
-        """
-        A, p = U.T @ (self.M @ U), self.power
-        a = np.einsum("xii->xi", A)
-        slope, bend = p * a ** (p - 1), p * (p - 1) * a ** (p - 2)
-        H = 2.0 * _differences(a, a, slope, slope)
-        return (
-            H
-            - 4.0 * np.einsum("xij,xij,xi->ij", A, A, bend)
-            - 4.0 * np.einsum("xij,xij,xj->ij", A, A, bend)
-        )
+        """The second derivatives by the angles between the orbitals i and j, (n, n)."""
+        return self.at(U).curvatures
 
     def precond(self, U: Array, G: Array) -> Array:
         """G = U g with a skew g, divided by the size of the second derivatives of every angle."""
-        H = np.abs(self.curvatures(U))
-        mean = float(H.sum()) / max(len(H) * (len(H) - 1), 1)
         skew = U.T @ G
-        return U @ (0.5 * (skew - skew.T) / np.maximum(H, FLOOR * mean or 1.0))
+        return U @ (0.5 * (skew - skew.T) / self.at(U).sizes)
+
+
+class _Rotated:
+    """The matrices between the rotated orbitals, and the second derivatives by single angles."""
+
+    def __init__(self, U: Array, M: Array, power: int) -> None:
+        self.U, self.power = U, power
+        self.MU = M @ U
+        self.diagonals = np.einsum("ij,xij->xj", U, self.MU)
+        self.slopes = self.diagonals ** (power - 1)
+
+    @cached_property
+    def curvatures(self) -> Array:
+        """2(A_ii − A_jj)(φ'_i − φ'_j) − 4A_ij²(φ''_i + φ''_j), φ = A^p, summed over x."""
+        A, a, p = self.U.T @ self.MU, self.diagonals, self.power
+        slope, bend = p * self.slopes, p * (p - 1) * a ** (p - 2)
+        squares = np.einsum("xij,xij,xi->ij", A, A, bend)
+        return 2.0 * _differences(a, a, slope, slope) - 4.0 * (squares + squares.T)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """|curvatures| with a floor: what the preconditioner divides by."""
+        H = np.abs(self.curvatures)
+        mean = float(H.sum()) / max(len(H) * (len(H) - 1), 1)
+        return np.maximum(H, FLOOR * mean or 1.0)
 
 
 def _differences(a: Array, b: Array, s: Array, t: Array) -> Array:

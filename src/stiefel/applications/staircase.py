@@ -13,6 +13,7 @@ those nearest to the d leading columns, and descent on the rotations themselves 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from stiefel.objectives import RotationSynchronization
 from stiefel.types import Array
 
 from .certificate import Certificate, smallest_eigenpair
-from .synchronization import Synchronization, spectral_start, synchronize
+from .synchronization import Synchronization, inverse_laplacian, spectral_start, synchronize
 
 STEPS = (0.3, 0.1, 0.03, 0.01, 0.003)  # along the new column, of the mean row's norm
 
@@ -51,11 +52,17 @@ class Staircase:
     certificate: Certificate
     floors: tuple[Floor, ...]
     tight: bool
+    scale: float = 0.0  # Σ w d, the value of rotations at random
 
     @property
     def relative_gap(self) -> float:
-        """How far the value can be above the minimum, of the value."""
-        return self.certificate.gap / max(self.certificate.value, np.finfo(float).tiny)
+        """How far the value can be above the minimum, of the value.
+
+        Exact measurements have the value zero, to rounding: at least 1.5e-8 of the value that
+        rotations at random have is what the gap is compared with.
+        """
+        least = np.sqrt(np.finfo(float).eps) * self.scale or 1.0
+        return float(self.certificate.gap / max(self.certificate.value, least))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,20 +72,25 @@ class Relaxation:
     problem: RotationSynchronization
 
     def value_and_gradient(self, X: Array) -> tuple[float, Array]:
-        LY = self.product(X)
+        LY = self.applied(self.problem.laplacian.__matmul__, X)
         return 0.5 * float(np.vdot(X, LY)), LY
 
     __call__ = value_and_gradient
 
-    def product(self, X: Array) -> Array:
-        """The stack of (L Y)_iᵀ."""
+    @staticmethod
+    def applied(operator: Callable[[Array], Array], X: Array) -> Array:
+        """The stack of (A Y)_iᵀ, for an operator A on tall matrices."""
         m, p, d = X.shape
         tall = X.swapaxes(1, 2).reshape(m * d, p)
-        return (self.problem.laplacian @ tall).reshape(m, d, p).swapaxes(1, 2)
+        return operator(tall).reshape(m, d, p).swapaxes(1, 2)
+
+    def precond(self, solve: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
+        """An operator on tall matrices as a preconditioner."""
+        return lambda _, G: self.applied(solve, G)
 
     def multipliers(self, X: Array) -> Array:
         """Λ_i, a stack of symmetric d×d matrices."""
-        blocks = self.product(X).swapaxes(1, 2) @ X
+        blocks = self(X)[1].swapaxes(1, 2) @ X
         return 0.5 * (blocks + blocks.swapaxes(1, 2))
 
     def slack(self, X: Array) -> Any:
@@ -97,6 +109,7 @@ def staircase(
     tolerance: float = 1e-6,
     rtol: float = 1e-8,
     method: Any = "lbfgs",
+    precond: bool | None = None,
 ) -> Staircase:
     """Minimise over rotations, with the lower bound of the semidefinite relaxation.
 
@@ -113,6 +126,8 @@ def staircase(
         relative to the mean diagonal of L.
     rtol, method
         As for `stiefel.minimize`, at every rank.
+    precond
+        As for `synchronize`.
 
     Returns
     -------
@@ -136,12 +151,19 @@ def staircase(
     begin = spectral_start(problem) if start is None else start
     X = np.ascontiguousarray(np.asarray(begin).swapaxes(1, 2))
     allowed = tolerance * float(problem.laplacian.diagonal().mean())
+    solve = inverse_laplacian(problem, precond)
     floors, bound = [], -np.inf
     while True:
         # Square matrices have two components, and rotations are in one of them.
         manifold = stiefel.Stiefel() if X.shape[1] > d else stiefel.SpecialOrthogonal()
         result = stiefel.minimize(
-            relaxation, X, manifold=manifold, method=method, rtol=rtol, gtol=1e-12 * allowed
+            relaxation,
+            X,
+            manifold=manifold,
+            method=method,
+            rtol=rtol,
+            gtol=1e-12 * allowed,
+            precond=None if solve is None else relaxation.precond(solve),
         )
         X = result.x
         least, v = smallest_eigenpair(relaxation.slack(X))
@@ -150,16 +172,18 @@ def staircase(
         if least >= -allowed or X.shape[1] == max_rank:
             break
         X = with_one_more_row(relaxation, X, v)
-    found = _best(problem, begin, rounded(X, d), rtol, method)
+    found = _best(problem, begin, rounded(X, d), rtol=rtol, method=method, precond=precond)
     certificate = Certificate(found.certificate.value, bound, least)
-    return Staircase(found.rotations, found.result, certificate, tuple(floors), least >= -allowed)
+    scale = d * float(np.sum(problem.weights))
+    tight = least >= -allowed
+    return Staircase(found.rotations, found.result, certificate, tuple(floors), tight, scale)
 
 
 def _best(
-    problem: RotationSynchronization, begin: Array, end: Array, rtol: float, method: Any
+    problem: RotationSynchronization, begin: Array, end: Array, **options: Any
 ) -> Synchronization:
     """The better of the descents from the relaxation's rotations and from the first start."""
-    runs = [synchronize(problem, start=R, rtol=rtol, method=method) for R in (end, begin)]
+    runs = [synchronize(problem, start=R, **options) for R in (end, begin)]
     return min(runs, key=lambda run: run.certificate.value)
 
 

@@ -1,4 +1,4 @@
-"""Kernels for JAX arrays: the same text, compiled once per function and shape."""
+"""Kernels for JAX arrays: the same formulas, compiled once per function and shape."""
 
 from __future__ import annotations
 

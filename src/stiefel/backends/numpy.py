@@ -7,6 +7,7 @@ beyond rounding.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,26 @@ _GEMM: Routines = {}
 _AXPY: Routines = {}
 _GEMV: Routines = {}
 _GESV: Routines = {}
+_EIGH: Routines = {}
+_GEQRF: Routines = {}
+_ORGQR: Routines = {}
+_PSTRF: Routines = {}
+_TRTRI: Routines = {}
+_POTRF: Routines = {}
 
 
 def _load() -> None:
     """Fill the tables above; scipy.linalg takes 0.15 s to import, and waits for the first array."""
     for letter, kind in zip("sdcz", (np.float32, np.float64, np.complex64, np.complex128)):
         dtype: np.dtype[Any] = np.dtype(kind)
-        _GEMM[dtype] = getattr(scipy.linalg.blas, f"{letter}gemm")
-        _AXPY[dtype] = getattr(scipy.linalg.blas, f"{letter}axpy")
-        _GEMV[dtype] = getattr(scipy.linalg.blas, f"{letter}gemv")
-        _GESV[dtype] = getattr(scipy.linalg.lapack, f"{letter}gesv")
+        for table, name in ((_GEMM, "gemm"), (_AXPY, "axpy"), (_GEMV, "gemv")):
+            table[dtype] = getattr(scipy.linalg.blas, letter + name)
+        eigh, orgqr = ("syevd", "orgqr") if letter in "sd" else ("heevd", "ungqr")
+        for table, name in (
+            (_GESV, "gesv"), (_EIGH, eigh), (_GEQRF, "geqrf"), (_ORGQR, orgqr),
+            (_PSTRF, "pstrf"), (_TRTRI, "trtri"), (_POTRF, "potrf"),
+        ):  # fmt: skip
+            table[dtype] = getattr(scipy.linalg.lapack, letter + name)
 
 
 CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
@@ -240,6 +251,61 @@ def divided_in_place(B: Array, A: Array) -> Array:
     To LAPACK they are their transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.
     """
     return solve_in_place(A.T, B.T).T
+
+
+# -- small matrices of the host: `numpy.linalg` takes 5 to 15 µs around each of these -----------
+
+
+def _routine(table: Routines, A: Array) -> Any:
+    """LAPACK's, for matrices like A."""
+    if not table:
+        _load()
+    return table[A.dtype]
+
+
+def eigh(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues, rising, and eigenvectors of a Hermitian matrix."""
+    values, vectors, info = _routine(_EIGH, A)(A, lower=1)
+    if info:
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+    return values, vectors
+
+
+def cholesky(A: Array) -> Array:
+    """The lower triangle L with A = LLᴴ; NaN where there is none."""
+    L, info = _routine(_POTRF, A)(A, lower=1)
+    return L if info == 0 else np.full_like(L, np.nan)
+
+
+def inverse(A: Array) -> Array:
+    """A⁻¹; NaN for a singular A."""
+    return _checked(*_routine(_GESV, A)(A, np.eye(len(A), dtype=A.dtype)))
+
+
+def orthonormal_factor(A: Array) -> Array:
+    """Q of A = QR."""
+    reflectors, tau = _routine(_GEQRF, A)(A)[:2]
+    return _routine(_ORGQR, A)(reflectors[:, : len(tau)], tau)[0]
+
+
+def orthonormalising(gram: Array, least: float) -> Array:
+    """T with Tᴴ gram T = I, by Cholesky's method with pivots; in double precision.
+
+    Vectors that are zero, or of which others leave a squared length below ``least``, are dropped.
+    """
+    squares = np.diagonal(gram).real
+    scale = np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
+    pstrf, trtri = _routine(_PSTRF, gram), _routine(_TRTRI, gram)
+    R, pivots, rank, _ = pstrf(gram * scale * scale[:, None], least)
+    T, chosen = np.zeros((len(gram), rank), gram.dtype), pivots[:rank] - 1
+    T[chosen] = scale[chosen, None] * (trtri(R[:rank, :rank])[0] * _upper(rank))
+    return T
+
+
+@lru_cache(maxsize=256)
+def _upper(size: int) -> Array:
+    """Ones on and above the diagonal."""
+    return np.triu(np.ones((size, size)))
 
 
 def _solve_stack(A: Array, B: Array) -> Array:

@@ -65,7 +65,7 @@ def eigs(
 
     It minimises ½ tr XᴴAX over orthonormal X by the accelerated method and rotates the columns of
     X into eigenvectors. For a plain eigenproblem LOBPCG or ARPACK (scipy.sparse.linalg) is the
-    better tool; this command is the honest, smallest example of the library's main job.
+    better tool; this command is a small complete example of the library's use.
 
     Example:  stiefel eigs laplacian.mtx -k 4 -o modes.npz
     """

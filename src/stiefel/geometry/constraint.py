@@ -1,7 +1,7 @@
 """The generalised constraint XᴴBX = I.
 
 With X̃ = B^{1/2}X the problem is the standard one, and every formula of the standard geometry
-needs only Gram matrices: X̃ᴴX̃ = XᴴBX.  So the same text runs on X itself with weighted Grams.
+needs only Gram matrices: X̃ᴴX̃ = XᴴBX.  So the same formulas work on X itself with weighted Grams.
 A cotangent is represented by W = B^{-1/2}W̃, which for a Euclidean gradient G is B⁻¹G, projected.
 No square root of B is ever formed; B is applied once per tall factor of a Gram matrix, B⁻¹ once
 per gradient.

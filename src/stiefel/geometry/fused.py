@@ -15,12 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stiefel.backends.base import Kernels
-from stiefel.backends.numpy import add_product, solve_in_place
+from stiefel.backends.numpy import add_product, cholesky, eigh, solve_in_place
 from stiefel.types import Array, Metric
 
 from .cayley import Frame, Grams
 from .ray import Curvature, Ray, Secant, Squares, TangentRay
 
+# Entries; below, a product and a sum take half the time of a call of gemm; test_rooms.py counts.
+SMALL_POINT = 2000
 LONG_STEP = (
     1e30  # from here on products may overflow, in single precision too; `test_trust_hostile`
 )
@@ -93,7 +95,7 @@ def point_coefficients(k: Kernels, frame: Frame, t: float) -> tuple[Array, Array
 def point(k: Kernels, X: Array, U: Array, frame: Frame, t: float) -> tuple[Array, Array]:
     C, N = point_coefficients(k, frame, t)
     size = C.shape[1]
-    return add_product(X.dot(C[:size]), 1.0, U, C[size:]), N
+    return _added(X.dot(C[:size]), 1.0, U, C[size:]), N
 
 
 def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
@@ -116,8 +118,8 @@ def secant_pair(
     rotation_new: Array,
 ) -> Secant:
     P, Q, p, q = coefficients(k, frame, N, t, rotation, _gram(k, U, G))
-    s, y = add_product(X.dot(P), 1.0, U, Q), G_new - G
-    y = add_product(add_product(y, -1.0, X, p), -1.0, U, q)
+    s, y = _added(X.dot(P), 1.0, U, Q), G_new - G
+    y = _added(_added(y, -1.0, X, p), -1.0, U, q)
     return Secant(s, y, Curvature(t, frame, rotation_new - rotation, _gram(k, y, y)))
 
 
@@ -175,24 +177,24 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     tiny = small.tiny**0.5
     P = P + (1e-3 * (P.trace() / size) + tiny) * small.one
     R = R + (1e-6 * (R.trace() / size) + tiny) * small.one
-    values, vectors = np.linalg.eigh(P)
-    values = np.sqrt(values)
-    root, inverse_root = _rebuilt(vectors, values), _rebuilt(vectors, 1.0 / values)
-    values, vectors = np.linalg.eigh(_hermitian(root.dot(R).dot(root)))
-    middle = _rebuilt(vectors, np.sqrt(np.maximum(values, 0.0)))
-    values, vectors = np.linalg.eigh(_hermitian(inverse_root.dot(middle).dot(inverse_root)))
-    values /= values[-1]  # they are ascending
-    np.maximum(values, 1.0 / largest_ratio, out=values)
-    values /= np.exp(np.log(values).sum() / size)
-    return _rebuilt(vectors, 1.0 / values)
+    # With P = LLᴴ and LᴴRL = VλVᴴ, M⁻¹ = (LV) λ^{-½} (LV)ᴴ.
+    L = cholesky(P)
+    values, V = eigh(_hermitian(_adjoint(L).dot(R).dot(L)))
+    LV = L.dot(V)
+    D = (LV / np.sqrt(np.maximum(values, small.tiny))).dot(_adjoint(LV))
+    values, vectors = eigh(_hermitian(D))
+    values /= values[0]  # they are ascending
+    np.minimum(values, largest_ratio, out=values)
+    values /= math.exp(sum(map(math.log, values.tolist())) / size)
+    return _rebuilt(vectors, values)
 
 
 def spread(k: Kernels, D: Array, E: Array | None) -> Any:
     if E is not None:
-        values, vectors = np.linalg.eigh(E)
+        values, vectors = eigh(E)
         inverse_root = _rebuilt(vectors, 1.0 / np.sqrt(values))
         D = inverse_root.dot(D).dot(inverse_root)
-    values = np.linalg.eigh(_hermitian(D))[0]
+    values = eigh(_hermitian(D))[0]
     return values[-1] / values[0]
 
 
@@ -213,13 +215,24 @@ def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Any, Array, A
     normal *= 0.5
     rotation *= 0.5
     if k.pure_numpy:
-        G = add_product(np.array(E, order="C"), -1.0, X, normal)
+        G = _added(np.array(E, order="C"), -1.0, X, normal)
         return G, np.vdot(G, G).real + np.vdot(rotation, rotation).real, rotation, normal
     G = k.subtract(k.sharpen(E), X, normal)
     return G, k.dot(G, G) + k.squared_frobenius(rotation), rotation, normal
 
 
 # -- what they share ---------------------------------------------------------------------------
+
+
+def _added(out: Array, alpha: float, X: Array, S: Array) -> Array:
+    """out + alpha X S, in place; alpha is 1 or −1."""
+    if out.size > SMALL_POINT:
+        return add_product(out, alpha, X, S)
+    if alpha > 0:
+        out += X.dot(S)
+    else:
+        out -= X.dot(S)
+    return out
 
 
 def _gram(k: Kernels, A: Array, B: Array) -> Array:

@@ -48,36 +48,41 @@ class RealCircle:
         else:
             b = b - b * a
         self._X, self._U, self._M = X, U, M
-        self._xx, self._xw, self._squares = a, b, theta
+        self._half_excess, self._xw, self._squares = 0.5 * (a - 1.0), b, theta
         self.squared_norm = float(theta.sum())
         self.bounded_length = self.length = math.sqrt(max(float(theta.max()), 0.0))
+        self._last: tuple[float, Array, Array, Array] | None = None
 
     @property
     def defect(self) -> float:
-        return float(np.abs(self._xx - 1.0).max())
+        return 2.0 * float(np.abs(self._half_excess).max())
 
     def __call__(self, t: float) -> Array:
-        P, Q = self._half_angle_fractions(t)
-        E = P * P * self._xx + 2.0 * (P * Q * self._xw) + Q * Q * self._squares
-        kept = 1.5 - 0.5 * E  # lengths do not drift
-        return self._combined(P * kept, Q * kept)
+        return self._at(t)[1]
+
+    def _at(self, t: float) -> tuple[float, Array, Array, Array]:
+        """t and the point there, with (1 − s²)/(1 + s²) and t/(1 + s²)."""
+        if self._last is None or self._last[0] != t:
+            ss = (0.25 * t * t) * self._squares
+            grown = 1.0 + ss
+            P, Q = (1.0 - ss) / grown, t / grown
+            # Lengths do not drift: x P + w Q has the square 1 + 2P(P(⟨x, x⟩ − 1)/2 + Q⟨x, w⟩).
+            kept = 1.0 - P * (P * self._half_excess + Q * self._xw)
+            self._last = t, self._combined(P * kept, Q * kept), P, Q
+        return self._last
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
-        """s = t w, turned, and y = G⁺ − G + (t²w/2 + t x)⟨w, g⟩/(1 + s²), with ⟨x, g⟩ = 0."""
-        P, Q = self._half_angle_fractions(t)
+        """s = t w, turned, and y = G⁺ − G + (t/2)(x + x⁺)⟨w, g⟩, with ⟨x, g⟩ = 0.
+
+        Along w the transport takes (t²w/2 + t x)/(1 + s²), which is t(x + x⁺)/2.
+        """
+        _, X, P, Q = self._at(t)
         s = self._combined((-t) * (Q * self._squares), t * P)
-        share = Q * column_products(self._U, old.G)
-        half = (0.5 * t) * share
-        y = self._combined(share, half)
+        y = self._X + X
+        y *= (0.5 * t) * column_products(self._U, old.G)
         y += new.G
         y -= old.G
         return Secant(s, y, None, float(np.vdot(y, y)))
-
-    def _half_angle_fractions(self, t: float) -> tuple[Array, Array]:
-        """(1 − s²)/(1 + s²) and t/(1 + s²)."""
-        ss = (0.25 * t * t) * self._squares
-        grown = 1.0 + ss
-        return (1.0 - ss) / grown, t / grown
 
     def _combined(self, p: Array, q: Array) -> Array:
         """x p + w q, column by column."""

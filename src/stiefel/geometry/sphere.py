@@ -117,7 +117,9 @@ class Sphere(Stiefel):
         return self.ray(X, self.cotangent_of(X, T, metric))
 
     def dot(self, C: Array, D: Array) -> float:
-        if _has_columns(C) or self.kernels_at(C).pure_numpy:
+        if self.kernels_at(C).pure_numpy:
+            return float(np.vdot(C, D).real)
+        if _has_columns(C):
             return super().dot(C, D)
         return super().dot(C[..., None], D[..., None])
 

@@ -2,7 +2,7 @@
 
 A point X is n×k (or a stack of such matrices).  G, V and W are cotangents: n×k matrices with
 XᴴW skew, paired with tangents by Re Tr(VᴴW).  Tangents, obtained by `raise_index`, are T.
-Real and complex matrices go through the same text.
+The formulas are those of real and complex matrices alike.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ claimed where the gains are beneath the noise of f.
 
 from __future__ import annotations
 
-import numpy as np
-
 from stiefel.solvers.problem import Problem
 from stiefel.types import Gradient, NumpyArray
 
@@ -65,5 +63,6 @@ def _window(values: NumpyArray, norms: NumpyArray, i: int) -> tuple[float, float
     A run that leaves a saddle gains by the largest of them: test_minimum.py in single precision.
     """
     first, end = i * KINK_WINDOW, (i + 1) * KINK_WINDOW
-    seen = norms[first + 1 : end + 1]
-    return float(values[first] - values[end]), float(np.median(seen)), float(seen.max())
+    seen = sorted(norms[first + 1 : end + 1].tolist())
+    middle = 0.5 * (seen[KINK_WINDOW // 2 - 1] + seen[KINK_WINDOW // 2])
+    return float(values[first] - values[end]), middle, seen[-1]

@@ -20,8 +20,9 @@ from functools import cached_property, partial
 from typing import ClassVar, NamedTuple
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.types import Aim, Gradient, Point, Status, Tangent
+from stiefel.types import Aim, Gradient, Leaves, Point, Status, Tangent
 
+from . import row_leaves
 from .learned_metric import (
     Learned,
     LearnedMetric,
@@ -46,6 +47,7 @@ from .memory import (
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
+from .row_leaves import rest_of
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import SearchStep, SecantSearch
@@ -146,7 +148,8 @@ class LBFGS:
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
-            rows = self.rows.init(geometry, x, at) if fit else GIVEN_UP
+            look = row_leaves.looking_at_leaves if isinstance(x, tuple) else RowModel.init
+            rows = look(self.rows, geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     @property
@@ -190,6 +193,13 @@ class LBFGS:
             part = taken.t * max(1.0, s.aim.curve.bounded_length / LONGEST_BY_ROWS)
             ends, span = StepEnds(s.x, s.at, x, at, part), learned[0].metric.horizontal
             rows = self.rows.observe(problem, rows, ends, span)
+        elif self.rows is not None and rows.leaves:
+            part = taken.t * max(1.0, s.aim.curve.bounded_length / self.longest)
+            ends = StepEnds(s.x, s.at, x, at, part)
+            rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
+            if rows.on or s.rows.on:
+                found = self._kept_of_leaves(problem, s, taken, pairs, learned, rows)
+                return self._aimed(problem, x, at, *found, rows, taken.watch, after=True)
         known = rows.known
         if known is not None and known.exact:
             return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
@@ -213,6 +223,34 @@ class LBFGS:
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
         return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)
 
+    def _kept_of_leaves(
+        self,
+        problem: Problem,
+        s: State,
+        taken: SearchStep,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+        rows: Rows,
+    ) -> tuple[Pairs, tuple[Learned, ...], float]:
+        """Pairs, metrics and γ of the leaves that have no exact model."""
+        rest = rest_of(rows)
+        apart, needed, gamma = rest.problem(problem), s.pairs.rows, s.gamma
+        if rest != rest_of(s.rows):  # their pairs are those of other leaves
+            learned, needed = _with_columns(learned, s.rows, taken.X), ()
+            pairs = no_pairs(apart.geometry, rest.of(taken.X), self.most_pairs)
+        if not rest.which:
+            return NOTHING, learned, gamma
+        x, pair = rest.of(taken.X), rest.pair(taken.pair)
+        if self.metric:
+            seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
+            learned = rest.put(learned, seen)
+        sy, ss = apart.geometry.dot(pair.s, pair.y), apart.geometry.dot(pair.s, pair.s)
+        if sy > self.caution * math.sqrt(ss * squared_length(apart.geometry, pair)):
+            pairs = remember(apart.geometry, pairs, pair.s, pair.y, sy, needed)
+            square = learned_squared_change(apart, x, pair, rest.of(learned), None)
+            gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
+        return pairs, learned, gamma
+
     def _aimed(
         self,
         problem: Problem,
@@ -229,12 +267,13 @@ class LBFGS:
 
         ``after`` a step pairs without blocks have done their work.
         """
-        geometry, forgot, modelled = problem.geometry, False, rows.known is not None
+        geometry, forgot, matrix = problem.geometry, False, rows.known is not None
+        modelled = matrix or (rows.leaves != () and rows.on)
         bare = at if at.aux is None else at._replace(aux=None)
         if at.norm == 0 or not at.finite:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
-        metric = learned[0].metric if modelled else metric_of(geometry, learned)
+        metric = learned[0].metric if matrix else metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma, rows)
         slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
@@ -265,6 +304,8 @@ class LBFGS:
         if rows.known is not None and self.rows is not None:
             horizontal = learned[0].metric.horizontal
             return self.rows.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
+        if rows.leaves and rows.on:
+            return self._direction_of_leaves(problem, x, at, pairs, learned, gamma, rows)
         if pairs.in_use and pairs.changes is not None:
             return plain_direction(pairs, at, gamma)
         if pairs.in_use:
@@ -274,6 +315,29 @@ class LBFGS:
         r = raised_by_learned(problem, x, learned, at.aux, False, at.G)
         scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
         return problem.geometry.scale(-scale, r)
+
+    def _direction_of_leaves(
+        self,
+        problem: Problem,
+        x: Leaves,
+        at: Gradient,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+        gamma: float,
+        rows: Rows,
+    ) -> Tangent:
+        """−H_i∇f of the leaves with exact models, and −H∇f of the rest."""
+        assert self.rows is not None
+        rest, leaves = rest_of(rows), (self.rows, problem.geometry, rows, x, at, learned)
+        T = row_leaves.exact_directions(*leaves, LONGEST_BY_ROWS)
+        if not rest.which:
+            return T
+        known = rest.of(x), rest.part_of(at), pairs, rest.of(learned), gamma
+        apart, rows = rest.problem(problem), Rows(None, None, rest.of(rows.leaves))
+        if not rows.on:
+            return rest.put(T, self._direction(apart, *known, OFF))
+        found = row_leaves.inexact_directions(self.rows, apart, *known, rows, LONGEST_BY_ROWS)
+        return rest.put(T, found)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""
@@ -295,11 +359,21 @@ class LBFGS:
         pairs: Pairs = NOTHING,
     ) -> tuple[Pairs, tuple[Learned, ...]]:
         """Pairs and metric once an exact row model has ended: none of its own, and its D."""
-        if rows.known is None or not rows.exact:
+        if not any(part.exact for part in rows.leaves or (rows,)):
             return pairs, learned
-        D = kernels_for(x).asarray(rows.known.columns.D, x)
-        metrics = (leaf._replace(metric=leaf.metric._replace(D=D)) for leaf in learned)
-        return no_pairs(problem.geometry, x, self.most_pairs), tuple(metrics)
+        learned = _with_columns(learned, rows, x)
+        return no_pairs(problem.geometry, x, self.most_pairs), learned
+
+
+def _with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[Learned, ...]:
+    """The metrics with the D of exact models."""
+    parts = zip(learned, rows.leaves or (rows,), parts_of(x), strict=True)
+    return tuple(
+        leaf._replace(metric=leaf.metric._replace(D=kernels_for(X).asarray(known.columns.D, X)))
+        if (known := own.known) is not None and known.exact
+        else leaf
+        for leaf, own, X in parts
+    )
 
 
 def _smoothed(old: float, new: float) -> float:

@@ -90,12 +90,12 @@ class LearnedMetric:
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
+        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
+            return learned  # there is nothing to weigh it against
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
             # The count is that of the first leaf.
             return (learned[0]._replace(steps=steps + 1), *learned[1:])
-        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
-            return (learned[0]._replace(steps=steps + 1),)  # there is nothing to weigh it against
         leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
         seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
         return self._balanced(geometry, X, pair, seen)
@@ -117,7 +117,7 @@ class LearnedMetric:
         told = ss > max(1e-30, least * aa) and tt > least * bb
         if not (told and math.isfinite(ss + tt + aa + bb)):
             return old._replace(steps=count)
-        new = self._accumulate(old, seen, ss, tt, aa, bb)._replace(steps=count)
+        new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
 
     def _weigh(self, old: Learned, seen: Split) -> Learned:
@@ -125,16 +125,16 @@ class LearnedMetric:
         new, (ss, tt, aa, bb) = old._replace(steps=old.steps + 1), seen
         if not (ss > 1e-30 and tt > 0 and math.isfinite(ss + tt + aa + bb)):
             return new
-        new = self._remember(new, ss, tt, aa, bb)
-        return self._rotated(new) if new.steps >= self.least else new
+        rotations, normals = self._sums(old, ss, tt, aa, bb)
+        new = new._replace(rotations=rotations, normals=normals)
+        return self._rotated(new, new.metric) if new.steps >= self.least else new
 
-    def _remember(self, old: Learned, ss: float, tt: float, aa: float, bb: float) -> Learned:
-        """The sums that give ω."""
-        d, unit = self.memory, ss + aa
-        return old._replace(
-            rotations=(d * old.rotations[0] + aa / unit, d * old.rotations[1] + bb / unit),
-            normals=(d * old.normals[0] + ss / unit, d * old.normals[1] + tt / unit),
-        )
+    def _sums(
+        self, old: Learned, ss: float, tt: float, aa: float, bb: float
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The sums of rotation and of normal parts that give ω."""
+        d, unit, (sA, tA), (sN, tN) = self.memory, ss + aa, old.rotations, old.normals
+        return (d * sA + aa / unit, d * tA + bb / unit), (d * sN + ss / unit, d * tN + tt / unit)
 
     def _accumulate(
         self, old: Learned, seen: Any, ss: float, tt: float, aa: float, bb: float
@@ -143,7 +143,11 @@ class LearnedMetric:
         largest = max(ratio, old.ratio)
         fade = (old.ratio / largest) ** self.power
         own = (ratio / largest) ** self.power
-        return self._remember(old, ss, tt, aa, bb)._replace(
+        rotations, normals = self._sums(old, ss, tt, aa, bb)
+        return old._replace(
+            rotations=rotations,
+            normals=normals,
+            steps=old.steps + 1,
             P=fade * old.P + (own / ss) * seen.SS,
             R=fade * old.R + (own / ss) * seen.TT,
             weight=fade * old.weight + own,
@@ -162,16 +166,16 @@ class LearnedMetric:
             if float(home.spread(k, D, metric.D)) > least:
                 metric = metric._replace(D=D)
             new = new._replace(judged=new.weight)
-        return self._rotated(new._replace(metric=metric))
+        return self._rotated(new, metric)
 
-    def _rotated(self, new: Learned) -> Learned:
-        """``new`` with another ω, if that differs materially."""
-        metric, (sA, tA), (sN, tN) = new.metric, new.rotations, new.normals
+    def _rotated(self, new: Learned, metric: Metric) -> Learned:
+        """``new`` with this metric, and with another ω if that differs materially."""
+        (sA, tA), (sN, tN) = new.rotations, new.normals
         if not metric.horizontal and tA > 0 and sN > 0:
             omega = min(max(math.sqrt(tN * sA / (sN * tA)), 1.0), self.rotation_range)
             if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
                 metric = metric._replace(omega=omega)
-        return new._replace(metric=metric)
+        return new if metric is new.metric else new._replace(metric=metric)
 
     def _balanced(
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]

@@ -40,6 +40,7 @@ MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of
 # Entries of a point from which plain pairs are kept in single precision: their blocks would leave
 # the cache, and what a direction loses by it is 1e-14 of what a step gains.
 SINGLE_FROM = 8192
+SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
 
@@ -155,12 +156,9 @@ def remember_plain(
     while row in needed:
         row += 1
     B[row], B[most + row] = pair.s.reshape(-1), pair.y.reshape(-1)
-    # Of length one: squares of small numbers vanish in single precision.
-    ends, scales = np.empty((2, B.shape[1]), B.dtype), (_scale(math.sqrt(yy)), _scale(at.norm))
-    ends[1] = at.G.reshape(-1)
-    ends[1] *= scales[1]
-    np.multiply(B[most + row], scales[0], out=ends[0])
-    found = _products(B, ends) / np.array(scales)
+    ends = np.empty((2, B.shape[1]), B.dtype)
+    ends[0], ends[1] = B[most + row], at.G.reshape(-1)
+    found = _safe_products(B, ends, (math.sqrt(yy), at.norm))
     rows, inverse, diagonal, changes = (*rows, row), inverse.copy(), diagonal.copy(), changes.copy()
     if len(rows) == most:
         gone, rows = rows[0], rows[1:]
@@ -171,9 +169,15 @@ def remember_plain(
     return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
 
 
-def _scale(length: float) -> float:
-    """What makes a vector one of length one; finite in single precision."""
-    return 1.0 / max(length, 3e-39)
+def _safe_products(B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...]) -> NumpyArray:
+    """All products of rows, in double precision; ``ends`` have these lengths.
+
+    Squares of small and large numbers are lost in single precision: those have length one here.
+    """
+    if B.dtype != np.float32 or all(SMALL < length < LARGE for length in lengths):
+        return _products(B, ends).astype(np.float64, copy=False)
+    scales = np.array([[1.0 / max(length, FINEST)] for length in lengths])
+    return _products(B, (scales * ends).astype(B.dtype)) / scales.T
 
 
 def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
@@ -191,8 +195,7 @@ def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
     assert B is not None and changes is not None
     most, g = len(diagonal), at.G.reshape(-1)
     if slopes is None:
-        scale = _scale(at.norm)
-        slopes = B.dot((scale * g).astype(B.dtype, copy=False)) / np.float64(scale)
+        slopes = _safe_products(B, g.astype(B.dtype)[None], (at.norm,))[:, 0]
     a = inverse.dot(slopes[:most])
     c = (gamma * (slopes[most:] - changes.dot(a)) - diagonal * a).dot(inverse)
     weights = np.concatenate([c, gamma * a])

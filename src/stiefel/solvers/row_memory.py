@@ -19,22 +19,36 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
 from stiefel.backends.base import Kernels, kernel
+from stiefel.backends.numpy import eigh, inverse, orthonormal_factor, orthonormalising
 from stiefel.types import Array, Gradient, NumpyArray
 
 NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
 DEPENDENT = 1e-5  # squared lengths beside the vectors before, relative to one, that are dropped
+TINY = float(np.finfo(float).tiny)
 UNRELIABLE = 0.1  # the skew part of K that a Ritz vector may have, relative to θ − c
 
 
-class Normal(NamedTuple):
-    """Inner products of U° and of the normal part of Z°."""
+class Stacked(NamedTuple):
+    """Inner products of vectors U and images Z, p of each, in one matrix: W = [U, Z]."""
 
-    UU: NumpyArray
-    UZ: NumpyArray
-    ZZ: NumpyArray
+    WW: NumpyArray
+
+    @property
+    def UU(self) -> NumpyArray:
+        p = len(self.WW) // 2
+        return self.WW[:p, :p]
+
+    @property
+    def UZ(self) -> NumpyArray:
+        p = len(self.WW) // 2
+        return self.WW[:p, p:]
+
+    @property
+    def ZZ(self) -> NumpyArray:
+        p = len(self.WW) // 2
+        return self.WW[p:, p:]
 
 
 class RitzPairs(NamedTuple):
@@ -45,26 +59,31 @@ class RitzPairs(NamedTuple):
 
 
 class SubspaceGrams(NamedTuple):
-    """Inner products of p vectors U and their images Z with each other, with X and with AX."""
+    """Inner products of W = [U, Z], the images after the vectors, with each other and [X, AX]."""
 
-    UU: NumpyArray
-    UZ: NumpyArray  # not quite Hermitian: the images have errors
-    ZZ: NumpyArray
-    UX: NumpyArray  # p×k, and so are the three that follow
-    ZX: NumpyArray
-    UAX: NumpyArray
-    ZAX: NumpyArray
+    WW: NumpyArray  # 2p×2p; UᴴZ is not quite Hermitian: the images have errors
+    WX: NumpyArray  # 2p×2k: UᴴX and UᴴAX, then ZᴴX and ZᴴAX
     XAX: NumpyArray  # k×k
     AXAX: NumpyArray
 
-    def normal(self) -> Normal:
-        """Those of the normal parts."""
-        UU, UZ, ZZ, UX, ZX, UAX, ZAX, L, LL = self
-        XU = UX.conj().T
-        along = ZX - UX.dot(L.conj().T)  # (XᴴZ°)ᴴ, which is taken away from Z°
-        UZ = UZ - UAX.dot(XU) - UX.dot(along.conj().T)
-        rest = UX.dot((ZAX - UX.dot(LL)).conj().T)
-        return Normal(UU - UX.dot(XU), UZ, ZZ - ZAX.dot(XU) - rest - along.dot(along.conj().T))
+    def normal(self) -> Stacked:
+        """Those of the normal parts: of U° = U − X M and Z° = Z − AX M − X N, M = XᴴU, XᴴZ° = 0.
+
+        With the rows F of what is taken away from W and the Gram matrix B of [X, AX],
+        W°ᴴW° = WᴴW − F Qᴴ − Q Fᴴ with Q = WᴴX − F B/2.
+        """
+        WW, WX, L, LL = self
+        p, k = len(WW) // 2, len(L)
+        UX, ZX = WX[:p, :k], WX[p:, :k]
+        along = ZX - UX.dot(L.conj().T)
+        F, FB = np.zeros_like(WX), np.empty_like(WX)
+        F[:p, :k], F[p:, :k], F[p:, k:] = UX, along, UX
+        FB[:, :k] = WX[:, :k]
+        FB[:p, k:], FB[p:, k:] = UX.dot(L), along.dot(L) + UX.dot(LL)
+        FB *= -0.5
+        FB += WX
+        taken = F.dot(FB.conj().T)
+        return Stacked(WW - taken - taken.conj().T)
 
 
 class RowMemory(NamedTuple):
@@ -72,9 +91,13 @@ class RowMemory(NamedTuple):
 
     U: Array
     Z: Array
-    AX: Array
+    XA: Array  # X and AX beside each other, n×2k
     used: int
     grams: SubspaceGrams
+
+    @property
+    def AX(self) -> Array:
+        return self.XA[:, self.XA.shape[-1] // 2 :]
 
     @property
     def full(self) -> bool:
@@ -86,61 +109,64 @@ def begun(
 ) -> RowMemory:
     """A memory with the pair (S, Y D) as its first block; C is the constant part of ∇f."""
     D_, level = _placed(k, X, D, small(k, at.level).dot(D))
-    U, Z, AX = _first(k, S, Y, X, at.G if C is None else at.G - C, D_, level)
+    U, Z, XA = _first(k, S, Y, X, at.G if C is None else at.G - C, D_, level)
     U, Z = (_stored(k, V, blocks) for V in (U, Z))
-    return with_grams(k, U, Z, 1, X, AX)
+    return with_grams(k, U, Z, 1, XA)
 
 
-def grown(
-    k: Kernels, old: RowMemory, X0: Array, X: Array, at: Gradient, D: NumpyArray, C: Any
-) -> RowMemory:
-    """At X = X0 + S with the block of that step, unless it only rotates columns."""
+def grown(k: Kernels, old: RowMemory, X: Array, at: Gradient, D: NumpyArray, C: Any) -> RowMemory:
+    """At X with the block of the step to it, unless that only rotates columns."""
     G = at.G if C is None else at.G - C
-    arrays = *_in_use(k, old), X0, old.AX, X, G, *_placed(k, X, D, small(k, at.level).dot(D))
-    S, T, AX, *found = _fused_step(*arrays) if k.pure_numpy else _step(k, *arrays)
-    B, square, L, LL, *cross = _all_small(k, found)
+    arrays = *_in_use(k, old), old.XA, X, G, *_placed(k, X, D, small(k, at.level).dot(D))
+    new, XA, *found = _fused_step(*arrays) if k.pure_numpy else _step(k, *arrays)
+    B, square, *products = _all_small(k, found)
     size = len(B)
-    if not float(np.trace(cross[2][:size, :size]).real) > NORMAL**2 * float(square):
-        return with_grams(k, old.U, old.Z, old.used, X, AX)
-    grams = _grams_after(old.grams, cross, B, L, LL)
+    if not float(products[2].trace().real) > NORMAL**2 * float(square):
+        return with_grams(k, old.U, old.Z, old.used, XA)
+    grams = _grams_after(old.grams, products, B)
+    S, T = new[:, :size], new[:, size:]
     if k.pure_numpy:
         old.U[old.used], old.Z[old.used] = S.conj(), T.conj()
-        return RowMemory(old.U, old.Z, AX, old.used + 1, grams)
+        return RowMemory(old.U, old.Z, XA, old.used + 1, grams)
     U = k.write_row(old.U, old.used, k.conj(S))
     Z = k.write_row(old.Z, old.used, k.conj(T))
-    return RowMemory(U, Z, AX, old.used + 1, grams)
+    return RowMemory(U, Z, XA, old.used + 1, grams)
 
 
-def newest(k: Kernels, old: RowMemory, X: Array) -> RowMemory:
+def newest(k: Kernels, old: RowMemory) -> RowMemory:
     """The last block alone."""
     blocks, last = old.U.shape[0], old.used - 1
     U, Z = (_stored(k, k.conj(V[last, ...]), blocks) for V in (old.U, old.Z))
-    return with_grams(k, U, Z, 1, X, old.AX)
+    return with_grams(k, U, Z, 1, old.XA)
 
 
-def compressed(k: Kernels, old: RowMemory, C: NumpyArray, X: Array) -> RowMemory:
+def compressed(k: Kernels, old: RowMemory, C: NumpyArray) -> RowMemory:
     """The combinations U°C and Z°C take the place of all vectors.
 
     Their Gram matrices are computed anew: carried on, errors grow (Brockett 400×10 took 2,900
     evaluations from one start of four, and 90 from the others).
     """
-    size, blocks = X.shape[-1], old.U.shape[0]
-    weights = _placed(k, X, _padded(C, old, k), C.conj().T.dot(old.grams.UX))
-    arrays = *_in_use(k, old), X, old.AX, *weights
+    blocks, _, size = old.U.shape
+    UX = old.grams.WX[: len(C), :size]
+    weights = _placed(k, old.XA, _padded(C, old, k), C.conj().T.dot(UX))
+    arrays = *_in_use(k, old), old.XA, *weights
     parts = _fused_combined(*arrays) if k.pure_numpy else _combined(k, *arrays)
     U, Z = (_blocks_of(k, rows, blocks, size) for rows in parts)
-    return with_grams(k, U, Z, -(-C.shape[1] // size), X, old.AX)
+    return with_grams(k, U, Z, -(-C.shape[1] // size), old.XA)
 
 
-def with_grams(k: Kernels, U: Array, Z: Array, used: int, X: Array, AX: Array) -> RowMemory:
+def with_grams(k: Kernels, U: Array, Z: Array, used: int, XA: Array) -> RowMemory:
     """These vectors seen from X; 8np² + 8npk."""
-    memory = RowMemory(U, Z, AX, used, None)  # type: ignore[arg-type]
-    arrays = *_in_use(k, memory), X, AX
+    memory = RowMemory(U, Z, XA, used, None)  # type: ignore[arg-type]
+    arrays = *_in_use(k, memory), XA
     found = _fused_products(*arrays) if k.pure_numpy else _all_products(k, *arrays)
-    found = _all_small(k, found)
-    p = used * X.shape[-1]
-    square, tall = [m[:p, :p] for m in found[:3]], [m[:p] for m in found[3:7]]
-    return memory._replace(grams=SubspaceGrams(*square, *tall, *found[7:]))
+    UU, UZ, ZZ, UX, ZX, L = _all_small(k, found)
+    p, size = used * U.shape[-1], U.shape[-1]
+    WW, WX = np.empty((2 * p, 2 * p), UU.dtype), np.empty((2 * p, 2 * size), UU.dtype)
+    WW[:p, :p], WW[:p, p:], WW[p:, p:] = UU[:p, :p], UZ[:p, :p], ZZ[:p, :p]
+    WW[p:, :p] = UZ[:p, :p].conj().T
+    WX[:p], WX[p:] = UX[:p], ZX[:p]
+    return memory._replace(grams=SubspaceGrams(WW, WX, L[:size], L[size:]))
 
 
 def products(k: Kernels, memory: RowMemory, G: Array) -> list[NumpyArray]:
@@ -152,12 +178,12 @@ def products(k: Kernels, memory: RowMemory, G: Array) -> list[NumpyArray]:
 
 
 def combination(
-    k: Kernels, memory: RowMemory, X: Array, G: Array, weights: tuple[NumpyArray, ...]
+    k: Kernels, memory: RowMemory, G: Array, uz: NumpyArray, g: NumpyArray, xa: NumpyArray
 ) -> Array:
-    """U a + Z b + G c + AX d + X e for the weights (a, b, c, d, e)."""
-    a, b, *others = weights
-    a, b = _padded(a, memory, k), _padded(b, memory, k)
-    arrays = *_in_use(k, memory), G, memory.AX, X, *_placed(k, X, a, b, *others)
+    """[U, Z] uz + G g + [X, AX] xa."""
+    p = len(uz) // 2
+    u, z = _padded(uz[:p], memory, k), _padded(uz[p:], memory, k)
+    arrays = *_in_use(k, memory), G, memory.XA, *_placed(k, G, u, z, g, xa)
     return _fused_sum(*arrays) if k.pure_numpy else _sum(k, *arrays)
 
 
@@ -199,18 +225,25 @@ def flat(k: Kernels, U: Array) -> Array:
 
 def asymmetry(K: NumpyArray, squares: NumpyArray) -> float:
     """‖K − Kᴴ‖/‖K‖ of K = SᴴZ, with the columns of S (of these squared lengths) of length one."""
-    scale = 1.0 / np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+    scale = 1.0 / np.sqrt(np.maximum(squares, TINY))
     K = K * scale * scale[:, None]
     skew, size = K - K.conj().T, float(np.vdot(K, K).real)
     return float(np.sqrt(np.vdot(skew, skew).real / size)) if size > 0 else np.inf
 
 
-def ritz_pairs(normal: Normal, highest: float) -> RitzPairs:
+def asymmetries(grams: SubspaceGrams, size: int) -> tuple[float, float]:
+    """Of the newest block, and of all blocks together."""
+    seen = Stacked(grams.WW)
+    UZ, squares = seen.UZ, np.diagonal(seen.UU).real
+    return asymmetry(UZ[-size:, -size:], squares[-size:]), asymmetry(UZ, squares)
+
+
+def ritz_pairs(normal: Stacked, highest: float) -> RitzPairs:
     """TᴴUU T = I and Tᴴherm(UZ)T = diag(θ), θ above the highest shift; see `_reliable`."""
-    T = _orthonormal(normal.UU)
+    T = orthonormalising(normal.UU, DEPENDENT)
     K = T.conj().T.dot(normal.UZ).dot(T)
     KH = K.conj().T
-    theta, vectors = np.linalg.eigh(0.5 * (K + KH))
+    theta, vectors = eigh(0.5 * (K + KH))
     first = int(np.searchsorted(theta, highest, "right"))
     theta, vectors = theta[first:], vectors[:, first:]
     skew = 0.5 * (K - KH)
@@ -218,23 +251,6 @@ def ritz_pairs(normal: Normal, highest: float) -> RitzPairs:
         keep = _reliable(vectors.conj().T.dot(skew).dot(vectors), theta - highest)
         theta, vectors = theta[keep], vectors[:, keep]
     return RitzPairs(T.dot(vectors), theta)
-
-
-def _orthonormal(UU: NumpyArray) -> NumpyArray:
-    """T with TᴴUU T = I, by Cholesky's method with pivots.
-
-    Vectors that are zero or nearly depend on others are dropped.
-    """
-    squares = np.diagonal(UU).real
-    scale = np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
-    letter = "z" if UU.dtype.kind == "c" else "d"
-    routines = scipy.linalg.lapack
-    R, pivots, rank, _ = getattr(routines, letter + "pstrf")(UU * scale * scale[:, None], DEPENDENT)
-    T = np.zeros((len(UU), rank), UU.dtype)
-    inverse = np.triu(getattr(routines, letter + "trtri")(R[:rank, :rank])[0])
-    chosen = pivots[:rank] - 1
-    T[chosen] = scale[chosen, None] * inverse
-    return T
 
 
 def _reliable(skew: NumpyArray, above: NumpyArray) -> NumpyArray:
@@ -255,12 +271,13 @@ def _reliable(skew: NumpyArray, above: NumpyArray) -> NumpyArray:
     return keep
 
 
-def lowest_and_newest(ritz: RitzPairs, normal: Normal, lowest: int, size: int) -> NumpyArray:
+def lowest_and_newest(ritz: RitzPairs, normal: Stacked, lowest: int, size: int) -> NumpyArray:
     """Orthonormal combinations of U°: the lowest Ritz vectors, and the newest block."""
-    held = len(ritz.theta)
-    low = np.eye(held, min(lowest, held))
-    new = ritz.T.conj().T.dot(normal.UU[:, -size:])
-    return ritz.T.dot(np.linalg.qr(np.concatenate((low, new), axis=1))[0])
+    T = ritz.T
+    if T.shape[1] <= lowest:
+        return T
+    new = T[:, lowest:].conj().T.dot(normal.UU[:, -size:])  # beside the lowest ones
+    return np.concatenate((T[:, :lowest], T[:, lowest:].dot(orthonormal_factor(new))), axis=1)
 
 
 # -- the tall work, and NumPy's versions of what every iteration asks for ------------------------
@@ -268,91 +285,81 @@ def lowest_and_newest(ritz: RitzPairs, normal: Normal, lowest: int, size: int) -
 
 @kernel
 def _first(k: Kernels, S: Array, Y: Array, X: Array, G: Array, D: Array, C: Array) -> Any:
-    """S° and its image, and AX = G D + X C."""
+    """S° and its image, and [X, AX] with AX = G D + X C."""
     into, AX, B = k.overwriting(), k.combine(G, D, X, C), k.gram(X, S)
-    return into.subtract(S, X, B), into.subtract(Y @ D, AX, B), AX
+    U, Z = into.subtract(S, X, B), into.subtract(Y @ D, AX, B)
+    return U, Z, k.xp.concat([X, AX], axis=-1)
 
 
 @kernel
 def _step(
-    k: Kernels, U: Array, Z: Array, X0: Array, AX0: Array, X: Array, G: Array, D: Array, C: Array
+    k: Kernels, U: Array, Z: Array, XA0: Array, X: Array, G: Array, D: Array, C: Array
 ) -> Any:
-    """S°, T° = A S° and AX = G D + X C; XᴴS, ‖S‖², XᴴAX and AXᴴAX; products of [S°, T°]."""
-    AX, into = k.combine(G, D, X, C), k.overwriting()
-    S, T = X - X0, AX - AX0
-    WS, WAX = k.weigh(S), k.weigh(AX)
-    B, square, L, LL = k.reduce(
-        k._product(X, WS), k._dot(S, WS), k._product(X, WAX), k._product(AX, WAX)
-    )
-    S, T = into.subtract(S, X, B), into.subtract(T, AX, B)
-    new = k.xp.concat([S, T], axis=-1)
+    """[S°, A S°] and [X, AX], AX = G D + X C; XᴴS, ‖S‖²; products of both."""
+    AX, into, size = k.combine(G, D, X, C), k.overwriting(), X.shape[-1]
+    XA = k.xp.concat([X, AX], axis=-1)
+    S, T = X - XA0[..., :size], AX - XA0[..., size:]
+    WS = k.weigh(S)
+    B, square = k.reduce(k._product(X, WS), k._dot(S, WS))
+    new = k.xp.concat([into.subtract(S, X, B), into.subtract(T, AX, B)], axis=-1)
     weighed = k.weigh(new)
-    return S, T, AX, B, square, L, LL, *k.reduce(
+    return new, XA, B, square, *k.reduce(
         flat(k, U) @ weighed, flat(k, Z) @ weighed, k._product(new, weighed),
-        k._product(weighed, X), k._product(weighed, AX),
+        k._product(weighed, XA), k._product(XA, k.weigh(AX)),
     )  # fmt: skip
 
 
-def _fused_step(
-    U: Array, Z: Array, X0: Array, AX0: Array, X: Array, G: Array, D: Array, C: Array
-) -> Any:
-    size, XH = X.shape[1], X.conj().T
+def _fused_step(U: Array, Z: Array, XA0: Array, X: Array, G: Array, D: Array, C: Array) -> Any:
+    n, size = X.shape
+    XA = np.empty((n, 2 * size), X.dtype)
     AX = G.dot(D)
     AX += X.dot(C)
-    new = np.empty((len(X), 2 * size), X.dtype)
+    XA[:, :size], XA[:, size:] = X, AX
+    new = XA - XA0
     S, T = new[:, :size], new[:, size:]
-    np.subtract(X, X0, out=S)
-    np.subtract(AX, AX0, out=T)
-    B, square = XH.dot(S), np.vdot(S, S).real
+    B, square = X.conj().T.dot(S), np.vdot(S, S).real
     S -= X.dot(B)
     T -= AX.dot(B)
     adjoint = new.conj().T
-    u, z = (V.mT.reshape(-1, len(X)) for V in (U, Z))
+    u, z = (V.mT.reshape(-1, n) for V in (U, Z))
     return (
-        S, T, AX, B, square, XH.dot(AX), AX.conj().T.dot(AX),
-        u.dot(new), z.dot(new), adjoint.dot(new), adjoint.dot(X), adjoint.dot(AX),
+        new, XA, B, square, u.dot(new), z.dot(new), adjoint.dot(new), adjoint.dot(XA),
+        XA.conj().T.dot(AX),
     )  # fmt: skip
 
 
 @kernel
-def _all_products(k: Kernels, U: Array, Z: Array, X: Array, AX: Array) -> Any:
-    u, z = flat(k, U), flat(k, Z)
-    WU, WZ = k.weigh(k.adjoint(u)), k.weigh(k.adjoint(z))
-    WX, WAX = k.weigh(X), k.weigh(AX)
+def _all_products(k: Kernels, U: Array, Z: Array, XA: Array) -> Any:
+    u, z, AX = flat(k, U), flat(k, Z), XA[..., XA.shape[-1] // 2 :]
+    WU, WZ, WXA = k.weigh(k.adjoint(u)), k.weigh(k.adjoint(z)), k.weigh(XA)
     return k.reduce(
-        u @ WU, u @ WZ, z @ WZ, u @ WX, z @ WX, u @ WAX, z @ WAX,
-        k._product(X, WAX), k._product(AX, WAX),
+        u @ WU, u @ WZ, z @ WZ, u @ WXA, z @ WXA, k._product(XA, k.weigh(AX)),
     )  # fmt: skip
 
 
-def _fused_products(U: Array, Z: Array, X: Array, AX: Array) -> Any:
-    u, z = (V.mT.reshape(-1, len(X)) for V in (U, Z))
-    uh, zh = u.conj().T, z.conj().T
-    return (
-        u.dot(uh), u.dot(zh), z.dot(zh), u.dot(X), z.dot(X), u.dot(AX), z.dot(AX),
-        X.conj().T.dot(AX), AX.conj().T.dot(AX),
-    )  # fmt: skip
+def _fused_products(U: Array, Z: Array, XA: Array) -> Any:
+    u, z = (V.mT.reshape(-1, len(XA)) for V in (U, Z))
+    uh, zh, AX = u.conj().T, z.conj().T, XA[:, XA.shape[1] // 2 :]
+    return u.dot(uh), u.dot(zh), z.dot(zh), u.dot(XA), z.dot(XA), XA.conj().T.dot(AX)
 
 
 @kernel
 def _combined(
-    k: Kernels, U: Array, Z: Array, X: Array, AX: Array, C: Array, along: Array
+    k: Kernels, U: Array, Z: Array, XA: Array, C: Array, along: Array
 ) -> tuple[Array, Array]:
     """The rows of (U C − X M)ᴴ and (Z C − AX M)ᴴ, M = alongᴴ."""
-    into, CH = k.overwriting(), k.adjoint(C)
+    into, CH, size = k.overwriting(), k.adjoint(C), along.shape[-1]
     return (
-        into.subtract(CH @ flat(k, U), along, k.adjoint(X)),
-        into.subtract(CH @ flat(k, Z), along, k.adjoint(AX)),
+        into.subtract(CH @ flat(k, U), along, k.adjoint(XA[..., :size])),
+        into.subtract(CH @ flat(k, Z), along, k.adjoint(XA[..., size:])),
     )
 
 
-def _fused_combined(
-    U: Array, Z: Array, X: Array, AX: Array, C: Array, along: Array
-) -> tuple[Array, Array]:
-    CH, n = C.conj().T, len(X)
+def _fused_combined(U: Array, Z: Array, XA: Array, C: Array, along: Array) -> tuple[Array, Array]:
+    CH, (n, size) = C.conj().T, (len(XA), along.shape[1])
     u, z = CH.dot(U.mT.reshape(-1, n)), CH.dot(Z.mT.reshape(-1, n))
-    u -= along.dot(X.conj().T)
-    z -= along.dot(AX.conj().T)
+    u -= along.dot(XA[:, :size].conj().T)
+    z -= along.dot(XA[:, size:].conj().T)
     return u, z
 
 
@@ -369,25 +376,21 @@ def _fused_seen(U: Array, Z: Array, AX: Array, G: Array) -> Any:
 
 @kernel
 def _sum(
-    k: Kernels, U: Array, Z: Array, G: Array, AX: Array, X: Array,
-    a: Array, b: Array, c: Array, d: Array, e: Array,
-) -> Array:  # fmt: skip
-    into = k.overwriting()
-    N = k.adjoint(flat(k, U)) @ a
-    N += k.adjoint(flat(k, Z)) @ b
-    return into.subtract(into.subtract(into.subtract(N, G, -c), AX, -d), X, -e)
+    k: Kernels, U: Array, Z: Array, G: Array, XA: Array, u: Array, z: Array, g: Array, xa: Array
+) -> Array:
+    N, into = k.adjoint(flat(k, U)) @ u, k.overwriting()
+    N += k.adjoint(flat(k, Z)) @ z
+    return into.subtract(into.subtract(N, G, -g), XA, -xa)
 
 
 def _fused_sum(
-    U: Array, Z: Array, G: Array, AX: Array, X: Array,
-    a: Array, b: Array, c: Array, d: Array, e: Array,
-) -> Array:  # fmt: skip
-    n = len(X)
-    N = G.dot(c)
-    N += U.mT.reshape(-1, n).conj().T.dot(a)
-    N += Z.mT.reshape(-1, n).conj().T.dot(b)
-    N += AX.dot(d)
-    N += X.dot(e)
+    U: Array, Z: Array, G: Array, XA: Array, u: Array, z: Array, g: Array, xa: Array
+) -> Array:
+    n = len(XA)
+    N = G.dot(g)
+    N += U.mT.reshape(-1, n).conj().T.dot(u)
+    N += Z.mT.reshape(-1, n).conj().T.dot(z)
+    N += XA.dot(xa)
     return N
 
 
@@ -413,31 +416,18 @@ def _blocks_of(k: Kernels, rows: Array, blocks: int, size: int) -> Array:
     return xp.matrix_transpose(every)
 
 
-def _grams_after(
-    old: SubspaceGrams, cross: list[NumpyArray], B: NumpyArray, L: NumpyArray, LL: NumpyArray
-) -> SubspaceGrams:
+def _grams_after(old: SubspaceGrams, products: list[NumpyArray], B: NumpyArray) -> SubspaceGrams:
     """The Gram matrices at X⁺, with the new block; X⁺(I − B) = X + S°."""
-    p, size = len(old.UU), len(B)
-    R = np.linalg.inv(np.eye(size) - B)
-    US, UZ, ZS, ZZ = (m[:p, part] for m in cross[:2] for part in (slice(size), slice(size, None)))
-    own, with_X, with_AX = cross[2:]
-    SS, SZ, TZ = own[:size, :size], own[:size, size:], own[size:, size:]
-    return SubspaceGrams(
-        _bordered(old.UU, US, US.conj().T, SS),
-        _bordered(old.UZ, UZ, ZS.conj().T, SZ),
-        _bordered(old.ZZ, ZZ, ZZ.conj().T, TZ),
-        np.concatenate(((old.UX + US).dot(R), with_X[:size])),
-        np.concatenate(((old.ZX + ZS).dot(R), with_X[size:])),
-        np.concatenate(((old.UAX + UZ).dot(R), with_AX[:size])),
-        np.concatenate(((old.ZAX + ZZ).dot(R), with_AX[size:])),
-        L,
-        LL,
-    )
-
-
-def _bordered(K: NumpyArray, side: NumpyArray, below: NumpyArray, corner: NumpyArray) -> NumpyArray:
-    """[[K, side], [below, corner]]."""
-    p, k = side.shape
-    out = np.empty((p + k, p + k), K.dtype)
-    out[:p, :p], out[:p, p:], out[p:, :p], out[p:, p:] = K, side, below, corner
-    return out
+    p, k = len(old.WW) // 2, len(B)
+    q = p + k
+    Unew, Znew, own, with_XA, L = products
+    WW, WX = np.empty((2, q, 2, q), own.dtype), np.empty((2, q, 2 * k), own.dtype)
+    cross = np.concatenate((Unew[:p], Znew[:p]))  # of W with [S°, A S°]
+    WW[:, :p, :, :p] = old.WW.reshape(2, p, 2, p)
+    WW[:, :p, :, p:] = cross.reshape(2, p, 2, k)
+    WW[:, p:, :, :p] = cross.conj().T.reshape(2, k, 2, p)
+    WW[:, p:, :, p:] = own.reshape(2, k, 2, k)
+    cross += old.WX
+    WX[:, :p] = cross.reshape(4 * p, k).dot(inverse(np.eye(k) - B)).reshape(2, p, 2 * k)
+    WX[:, p:] = with_XA.reshape(2, k, 2 * k)
+    return SubspaceGrams(WW.reshape(2 * q, 2 * q), WX.reshape(2 * q, 2 * k), L[:k], L[k:])

@@ -37,13 +37,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.base import Kernels
+from stiefel.backends.numpy import eigh
 from stiefel.types import Array, Gradient, Manifold, NumpyArray
 
 from . import row_memory
 from .memory import Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
-from .row_memory import Normal, RitzPairs, RowMemory, asymmetry, lowest_and_newest, small
+from .row_memory import RitzPairs, RowMemory, Stacked, asymmetries, lowest_and_newest, small
 from .row_recognition import CLOSE, REST, Looking, Recognised, StepEnds, looked
 from .row_rotations import SOFTEST, coupled
 
@@ -63,7 +64,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, D: NumpyArray, level: NumpyArray) -> Columns:
-        return cls(D, *np.linalg.eigh(D), *(D,) * 3).at(level)
+        return cls(D, *eigh(D), *(D,) * 3).at(level)
 
     def at(self, level: NumpyArray) -> Columns:
         """The same D at a point with another C."""
@@ -71,7 +72,7 @@ class Columns(NamedTuple):
         root = np.sqrt(values)
         left, right = vectors * root, vectors.conj().T
         half = left.dot(right)
-        c, Q = np.linalg.eigh(half.dot(level).dot(half))
+        c, Q = eigh(half.dot(level).dot(half))
         Q = right.dot(Q)
         return Columns(D, values, vectors, c, left.dot(Q), (vectors / root).dot(Q))
 
@@ -82,7 +83,7 @@ class Known(NamedTuple):
     memory: RowMemory
     columns: Columns
     offset: Array  # C₀ of ∇f = A X M + C₀; None for zero
-    normal: Normal
+    normal: Stacked
     ritz: RitzPairs
     exact: bool
     resets: int = 0  # times that all but the newest block was forgotten
@@ -90,18 +91,23 @@ class Known(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Looking for the structure, knowing it, or neither: given up."""
+    """Looking for the structure, knowing it, or neither: given up; of a tree, leaf by leaf."""
 
     looking: Looking | None = Looking()
     known: Known | None = None
+    leaves: tuple[Rows, ...] = ()
 
     @property
     def on(self) -> bool:
-        return self.known is not None
+        return self.known is not None or any(leaf.on for leaf in self.leaves)
 
     @property
     def exact(self) -> bool:
         return self.known is not None and self.known.exact
+
+    @property
+    def ended(self) -> bool:
+        return self.known is None and self.looking is None
 
 
 OFF = Rows()
@@ -186,20 +192,20 @@ class RowModel:
     def _grown(self, k: Kernels, known: Known, ends: StepEnds) -> Known | None:
         """With the block of one more step; None if it contradicts the model."""
         old, columns, offset, normal, ritz, exact, resets, doubts = known
-        X0, _, X, at, part = ends
+        _, _, X, at, part = ends
         size = X.shape[1]
         if old.full:
             C = lowest_and_newest(ritz, normal, self.ritz * size, size)
-            old = row_memory.compressed(k, old, C, X0)
-        memory = row_memory.grown(k, old, X0, X, at, columns.D, offset)
+            old = row_memory.compressed(k, old, C)
+        memory = row_memory.grown(k, old, X, at, columns.D, offset)
         columns = columns.at(small(k, at.level))
         if memory.used == old.used:
             return _with_ritz(memory, columns, offset, exact, resets)
-        UZ, squares = memory.grams.UZ, np.diagonal(memory.grams.UU).real
-        if not asymmetry(UZ[-size:, -size:], squares[-size:]) <= self.decay:
+        of_newest, of_all = asymmetries(memory.grams, size)
+        if not of_newest <= self.decay:
             return None
-        if asymmetry(UZ, squares) > (self.decay if exact else self.nearly):
-            memory, resets = row_memory.newest(k, memory, X), resets + 1
+        if of_all > (self.decay if exact else self.nearly):
+            memory, resets = row_memory.newest(k, memory), resets + 1
         new = _with_ritz(memory, columns, offset, exact, resets)
         return new if exact else _unless_doubtful(new, doubts, part)
 
@@ -217,15 +223,15 @@ class RowModel:
         if known.exact:
             rotation = small(kernels, at.rotation)
             return _inverse(kernels, known, X, at.G, rotation, -1.0, not horizontal)
-        phi = partial(_raised, kernels, known, X)
+        phi = partial(self.raised, geometry, known, X)
         if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
         return apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
 
-
-def _raised(k: Kernels, known: Known, X: Array, G: Array) -> Array:
-    """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
-    return _inverse(k, known, X, G, small(k, k.gram(X, G)), 1.0, False)
+    def raised(self, geometry: Manifold, known: Known, X: Array, G: Array) -> Array:
+        """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
+        k: Any = getattr(geometry, "kernels", None)
+        return _inverse(k, known, X, G, small(k, k.gram(X, G)), 1.0, False)
 
 
 def _inverse(
@@ -233,44 +239,43 @@ def _inverse(
 ) -> Array:
     """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for."""
     memory, columns, offset, normal, ritz, *_ = known
-    grams, c, W = memory.grams, columns.c, columns.W
+    grams, c, W, WH = memory.grams, columns.c, columns.W, sign * columns.W.conj().T
     UG, ZG, AXG = row_memory.products(k, memory, G)
-    UX, ZX, L = grams.UX, grams.ZX, grams.XAX
+    p, size, L = len(UG), len(c), grams.XAX
+    WX = grams.WX[:, :size]
     AXq = (AXG - L.conj().T.dot(rotation)).dot(W)
-    Uq, Zq = (UG - UX.dot(rotation)).dot(W), (ZG - ZX.dot(rotation)).dot(W) - UX.dot(AXq)
-    gamma, XU, WH = 1.0 / (_sigma(normal, columns, ritz.theta) - c), UX.conj().T, sign * W.conj().T
+    seen = (np.concatenate((UG, ZG)) - WX.dot(rotation)).dot(W)  # Uᴴq, and then Z°ᴴq
+    seen[p:] -= WX[:p].dot(AXq)
+    gamma = 1.0 / (_sigma(normal, columns, ritz.theta) - c)
     if offset is not None and turns:
-        seen = Uq, Zq, AXq, rotation
-        u, z, r, omega = coupled(ritz, normal, grams, (c, gamma, W), seen)
-        x, omega = r - XU.dot(z), sign * omega
+        uz, r, omega = coupled(ritz, normal, grams, (c, gamma, W), (seen, AXq, rotation))
+        x, omega = r - WX[:p].conj().T.dot(uz[p:]), sign * omega
     else:
-        u, z = _apart(ritz, normal, c, gamma, Uq, Zq)
-        x = -XU.dot(z)
+        uz = _apart(ritz, normal, c, gamma, seen)
+        x = -WX[:p].conj().T.dot(uz[p:])
         omega = (
             sign * _uncoupled_rotation(columns, L, rotation) if turns else np.zeros_like(rotation)
         )
     own = (W * gamma).dot(WH)  # of G
-    along = XU.dot(u) + ZX.conj().T.dot(z) + L.dot(x)
-    e = omega - along.dot(WH) - rotation.dot(own)
-    return row_memory.combination(k, memory, X, G, (u.dot(WH), z.dot(WH), own, x.dot(WH), e))
+    xa = np.empty((2 * size, size), WH.dtype)
+    xa[:size] = omega - (WX.conj().T.dot(uz) + L.dot(x)).dot(WH) - rotation.dot(own)
+    xa[size:] = x.dot(WH)
+    return row_memory.combination(k, memory, G, uz.dot(WH), own, xa)
 
 
 def _apart(
-    ritz: RitzPairs,
-    normal: Normal,
-    c: NumpyArray,
-    gamma: NumpyArray,
-    Uq: NumpyArray,
-    Zq: NumpyArray,
-) -> tuple[NumpyArray, NumpyArray]:
-    """u and z of H q = U°u + Z°z + qγ."""
-    (T, theta), (UU, UZ, ZZ) = ritz, normal
-    e, TH = 1.0 / (theta[:, None] - c), T.conj().T
-    a = e * TH.dot(Uq)
-    b, bc = T.dot(a), T.dot(a * c)
-    Uv = gamma * (Uq - UZ.dot(b) + UU.dot(bc))
-    Zv = gamma * (Zq - ZZ.dot(b) + UZ.conj().T.dot(bc))
-    return gamma * bc + T.dot(a - e * TH.dot(Zv - Uv * c)), -gamma * b
+    ritz: RitzPairs, normal: Stacked, c: NumpyArray, gamma: NumpyArray, seen: NumpyArray
+) -> NumpyArray:
+    """u and then z of H q = U°u + Z°z + qγ, from W°ᴴq."""
+    T, theta = ritz
+    p, e, TH = len(T), 1.0 / (theta[:, None] - c), T.conj().T
+    a = e * TH.dot(seen[:p])
+    uz = np.empty_like(seen)
+    uz[:p], uz[p:] = T.dot(a * c), -T.dot(a)
+    v = gamma * (seen + normal.WW.dot(uz))  # W°ᴴv
+    uz *= gamma
+    uz[:p] += T.dot(a - e * TH.dot(v[p:] - v[:p] * c))
+    return uz
 
 
 def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -> NumpyArray:
@@ -286,23 +291,30 @@ def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -
     return np.asarray(vectors.dot(adjoint.dot(rotation).dot(vectors) / h).dot(adjoint))
 
 
-def _sigma(normal: Normal, columns: Columns, theta: NumpyArray) -> float:
+def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
     """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
     c, F = columns.c, columns.F
     size = len(c)
-    conj = F.conj()
-    uu, uz, zz = ((conj * K[-size:, -size:].dot(F)).sum(axis=0).real for K in normal)
+    U, Z, WW = (
+        slice(-size - len(normal.WW) // 2, -len(normal.WW) // 2),
+        slice(-size, None),
+        normal.WW,
+    )
+    newest = np.concatenate((WW[U, U], WW[U, Z], WW[Z, Z])).dot(F).reshape(3, size, size)
+    uu, uz, zz = (newest * F.conj()).sum(axis=1).real
     yy, sy = zz - 2.0 * c * uz + c * c * uu, float((uz - c * uu).sum())
     if not sy > 0:  # the newest step saw no positive curvature: the largest that is known
         return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())
-    sigma = float((c + yy / sy).max())
+    squares = list(zip(c.tolist(), yy.tolist(), strict=True))  # a few numbers need no arrays
+    sigma = max(shift + y / sy for shift, y in squares)
     for _ in range(50):
-        above = sigma - c
-        g = yy / above
-        excess = float(g.sum()) - sy
+        excess, slope = -sy, 0.0
+        for shift, y in squares:
+            g = y / (sigma - shift)
+            excess, slope = excess + g, slope + g / (sigma - shift)
         if excess <= 1e-3 * sy:
             break
-        sigma += excess / float((g / above).sum())
+        sigma += excess / slope
     return sigma
 
 
@@ -319,18 +331,21 @@ def agreement(known: Known) -> float:
     With y_i = z_i − c_i s_i in the columns of H and g what H does not see of the block,
     ⟨y_i, H_i y_i⟩ = γ_i‖Z g_i − c_i U g_i‖² + Σ e|Uᴴy_i|².
     """
-    (T, theta), (UU, UZ, ZZ), columns = known.ritz, known.normal, known.columns
-    c = columns.c
-    block = np.zeros((len(UU), len(c)), UU.dtype)
-    block[-len(c) :] = columns.F
-    Uy = UZ.dot(block) - UU.dot(block * c)
-    a, e = T.conj().T.dot(Uy), 1.0 / (theta[:, None] - c)
-    g = block - T.dot(e * a)
-    gc = g * c
-    squares = g.conj() * (ZZ.dot(g) - UZ.conj().T.dot(gc)) - gc.conj() * (UZ.dot(g) - UU.dot(gc))
+    (T, theta), WW, columns = known.ritz, known.normal.WW, known.columns
+    c, p = columns.c, len(T)
+    y = np.zeros((2 * p, len(c)), WW.dtype)  # of W: Z − Uc of the newest block
+    y[p - len(c) : p], y[-len(c) :] = -columns.F * c, columns.F
+    Uy, e = WW[:p].dot(y), 1.0 / (theta[:, None] - c)
+    a = T.conj().T.dot(Uy)
+    known_part = T.dot(e * a)
+    rest = y
+    rest[:p] += known_part * c
+    rest[p:] -= known_part
+    squares = (rest.conj() * WW.dot(rest)).real
     gamma = 1.0 / (_sigma(known.normal, columns, theta) - c)
-    yHy = float((gamma * squares.real).sum() + (e * np.abs(a) ** 2).sum())
-    return float(np.vdot(block, Uy).real) / yHy if yHy > 0 else 0.0
+    yHy = float((gamma * squares).sum() + (e * np.abs(a) ** 2).sum())
+    sy = float(np.vdot(columns.F, Uy[-len(c) :]).real)
+    return sy / yHy if yHy > 0 else 0.0
 
 
 def _with_ritz(

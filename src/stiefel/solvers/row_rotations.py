@@ -18,50 +18,51 @@ import numpy as np
 
 from stiefel.types import NumpyArray
 
-from .row_memory import Normal, RitzPairs, SubspaceGrams
+from .row_memory import RitzPairs, Stacked, SubspaceGrams
 
 SOFTEST = 1e-4  # curvature of a rotation, relative to the largest
 
 
 class Coupled(NamedTuple):
-    """H of a cotangent: U°u + Z°z + qγ + R r, times Wᴴ, and the rotation X omega."""
+    """H of a cotangent: [U°, Z°] uz + qγ + R r, times Wᴴ, and the rotation X omega."""
 
-    u: NumpyArray
-    z: NumpyArray
+    uz: NumpyArray
     r: NumpyArray
     omega: NumpyArray
 
 
 def coupled(
     ritz: RitzPairs,
-    normal: Normal,
+    normal: Stacked,
     grams: SubspaceGrams,
     columns: tuple[NumpyArray, NumpyArray, NumpyArray],
-    seen: tuple[NumpyArray, NumpyArray, NumpyArray, NumpyArray],
+    seen: tuple[NumpyArray, NumpyArray, NumpyArray],
 ) -> Coupled:
-    """For (c, γ, W) and a cotangent by its products Uᴴq, Zᴴq, AXᴴq and its rotation part XᴴG.
+    """For (c, γ, W) and a cotangent by its products [U°, Z°]ᴴq, AXᴴq and its rotation part XᴴG.
 
     The block BFGS formula, on the space of all XΩ + Uv.
     """
-    (T, theta), (UU, UZ, ZZ), (c, gamma, W) = ritz, normal, columns
-    (Uq, Zq, Rq, rotation), UX, L, LL = seen, grams.UX, grams.XAX, grams.AXAX
+    (T, theta), (c, gamma, W), (Wq, Rq, rotation) = ritz, columns, seen
+    (WX, L, LL), p, size = grams[1:], len(T), len(c)
     TH, WH, RR = T.conj().T, W.conj().T, LL - L.conj().T.dot(L)
-    UR, ZR = grams.UAX - UX.dot(L), grams.ZAX - grams.ZX.dot(L) - UX.dot(RR)
-    F, e = TH.dot(UR).dot(W), 1.0 / (theta[:, None] - c)
+    WR = WX[:, size:] - WX[:, :size].dot(L)  # [U°, Z°]ᴴR
+    WR[p:] -= WX[:p, :size].dot(RR)
+    F, e = TH.dot(WR[:p]).dot(W), 1.0 / (theta[:, None] - c)
     inverse = _rotations(WH.dot(0.5 * (L + L.conj().T)).dot(W), WH.dot(W), F, e, c)
 
     def solve(rotation: NumpyArray, u: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         omega = inverse(rotation - F.conj().T.dot(e * u))
         return omega, e * (u - F.dot(omega))
 
-    omega, a = solve(WH.dot(rotation).dot(W), TH.dot(Uq))
-    b, bc, r = T.dot(a), T.dot(a * c), W.dot(omega)
-    Uv = gamma * (Uq - UZ.dot(b) + UU.dot(bc) - UR.dot(r))
-    Zv = gamma * (Zq - ZZ.dot(b) + UZ.conj().T.dot(bc) - ZR.dot(r))
-    Rv = gamma * (Rq - ZR.conj().T.dot(b) + UR.conj().T.dot(bc) - RR.dot(r))
-    again, a2 = solve(WH.dot(Rv), TH.dot(Zv - Uv * c))
-    omega = W.dot(omega - again).dot(WH)
-    return Coupled(gamma * bc + T.dot(a - a2), -gamma * b, -gamma * r, omega)
+    omega, a = solve(WH.dot(rotation).dot(W), TH.dot(Wq[:p]))
+    r, uz = W.dot(omega), np.empty_like(Wq)
+    uz[:p], uz[p:] = T.dot(a * c), -T.dot(a)
+    v = gamma * (Wq + normal.WW.dot(uz) - WR.dot(r))
+    Rv = gamma * (Rq + WR.conj().T.dot(uz) - RR.dot(r))
+    again, a2 = solve(WH.dot(Rv), TH.dot(v[p:] - v[:p] * c))
+    uz *= gamma
+    uz[:p] += T.dot(a - a2)
+    return Coupled(uz, -gamma * r, W.dot(omega - again).dot(WH))
 
 
 def _rotations(

@@ -62,14 +62,16 @@ def cells(found: Sequence[Record]) -> Cells:
 
 
 def shared_starts(found: Sequence[Record]) -> list[Record]:
-    """The records whose start every general-purpose solver ran on that problem.
+    """The records whose start every general-purpose solver that converges ran on that problem.
 
-    Comparisons use these only: nobody is compared on a start that another did not have.
+    Comparisons use these only: no solver is compared on a start that another one did not have.  A
+    solver that converged on no start of a problem is never the best there: it need not be repeated.
     """
     starts: dict[str, dict[str, set[int]]] = {}
-    for run in map(run_of, found):
-        if run.solver in ALL and ALL[run.solver].general:
-            starts.setdefault(run.problem, {}).setdefault(run.solver, set()).add(run.start)
+    for (problem, solver), cell in cells(found).items():
+        if ALL[solver].general and cell.good:
+            ran = {run_of(record).start for record in cell.records}
+            starts.setdefault(problem, {})[solver] = ran
     common = {problem: set.intersection(*ran.values()) for problem, ran in starts.items()}
     return [r for r in found if run_of(r).start in common.get(run_of(r).problem, set())]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from .run import Options, run_mean_field
+from .run import Options, check_mean_field, run_mean_field
 
 
 class Direct:
@@ -72,7 +72,7 @@ def direct(mf: Any, **options: Any) -> Any:
     Raises
     ------
     TypeError
-        For an option that does not exist.
+        For an option that does not exist, and for what is no mean-field object.
 
     Examples
     --------
@@ -85,6 +85,7 @@ def direct(mf: Any, **options: Any) -> Any:
     from pyscf import lib
 
     read = Options(**options)
+    check_mean_field(mf)
     if isinstance(mf, Direct):
         mf = mf.undo_direct()
     return lib.set_class(Direct(mf, read), (Direct, mf.__class__))

@@ -9,6 +9,8 @@ from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import stiefel
 
 from . import stability
@@ -19,6 +21,7 @@ from .start import DIIS_CYCLES, Start, check_mixable, kicked, mixed, shaken, sta
 
 KICK = 0.1  # of further starts
 FOLLOWED = 10  # saddles in a row
+NOTEWORTHY = 1e-6  # Ha: an end that did not converge and is lower
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Options:
             raise ValueError(f"kick is {self.kick!r}; expected a number ≥ 0")
         if not (isinstance(self.mix, Real) and math.isfinite(self.mix)):
             raise ValueError(f"mix is {self.mix!r}; expected an angle")
+        if not (self.seed is None or isinstance(self.seed, (np.random.Generator, Integral))):
+            raise ValueError(f"seed is {self.seed!r}; expected a whole number or a NumPy generator")
         if self.gtol is not None and not (self.gtol > 0 and math.isfinite(self.gtol)):
             raise ValueError(f"gtol is {self.gtol!r}; expected a number > 0, in Ha")
 
@@ -115,11 +120,12 @@ class Outcome:
 
     def table(self) -> str:
         """The minima found, as text."""
-        rows = [f"{'start':<32}{'energy / Ha':>18}{'|g|':>10}{'builds':>8}  minimum"]
+        width = max(32, *(len(m.start) for m in self.minima))
+        rows = [f"{'start':<{width}}{'energy / Ha':>18}{'|g|':>10}{'builds':>8}  minimum"]
         known = {True: "yes", False: "no", None: "unknown"}
         for m in self.minima:
             numbers = f"{m.energy:>18.8f}{m.gradient_norm:>10.1e}{m.builds:>8}"
-            rows.append(f"{m.start:<32}{numbers}  {known[m.stable]}")
+            rows.append(f"{m.start:<{width}}{numbers}  {known[m.stable]}")
         return "\n".join(rows)
 
 
@@ -164,8 +170,9 @@ def minimize(
     seed
         Of the kick: a number or a NumPy generator.
     starts
-        Run from this many starts (the kicked guess, kicked DIIS orbitals, DIIS orbitals, the same
-        with other seeds), and keep the lowest end: ``mf.minimization.table()``.
+        Run from this many starts (this call without a kick, the kicked guess, kicked DIIS
+        orbitals, both with the next seed, …), and keep the lowest end: so it is never above a
+        converged end of one start.  ``mf.minimization.table()`` lists them.
     check
         Whether saddles are looked for and left, with PySCF's internal stability analysis.
     smearing
@@ -215,19 +222,27 @@ def minimize(
     return run_mean_field(mf, options, dm0)
 
 
-def run_mean_field(mf: Any, options: Options, dm0: Any = None) -> Any:
-    """What `minimize` does, with its options as one record."""
+def check_mean_field(mf: Any) -> None:
+    """``TypeError`` for what is no mean-field object."""
     if not (hasattr(mf, "get_veff") and hasattr(mf, "energy_tot")):
         raise TypeError(f"{type(mf).__name__} is no mean-field object of PySCF")
+
+
+def run_mean_field(mf: Any, options: Options, dm0: Any = None) -> Any:
+    """What `minimize` does, with its options as one record."""
+    check_mean_field(mf)
+    for name in ("conv_tol", "conv_tol_grad"):
+        value = getattr(mf, name)
+        if not (value is None and name == "conv_tol_grad") and not value > 0:
+            raise ValueError(f"{name} of the object is {value!r}; expected a number > 0, in Ha")
     mf.dump_flags()
     mf.build()
     _open_checkpoint(mf)
-    recipes = _recipes(options)
     ends = []
     given = mf.mo_coeff, mf.mo_energy, mf.mo_occ
-    for name, recipe in recipes:
+    for recipe in _recipes(options):
         mf.mo_coeff, mf.mo_energy, mf.mo_occ = given
-        ends.append(_one(mf, recipe, dm0, name))
+        ends.append(_one(mf, recipe, dm0))
     best = min(ends, key=lambda end: (not end.converged, end.result.fun))
     best.set_results()
     outcome = _outcome(mf, best, ends)
@@ -247,36 +262,51 @@ def _outcome(mf: Any, best: Descent, ends: list[Descent]) -> Outcome:
     )
     builds, products = sum(e.builds for e in ends), sum(e.products for e in ends)
     path = tuple(Stage(*stage) for stage in best.path)
-    warnings = tuple(best.warnings)
+    warnings = (*best.warnings, *_lower_ends(best, ends))
     return Outcome(
         mf, best.result, builds, products, best.verdict, path, minima, warnings, best.analysis
     )
 
 
-def _recipes(options: Options) -> list[tuple[str, Options]]:
-    """What to start from: one recipe, or the pair of the kicked guess and kicked DIIS orbitals."""
+def _lower_ends(best: Descent, ends: list[Descent]) -> list[str]:
+    """What is to be said of ends below the one that is kept, which did not converge."""
+    lowest = min(ends, key=lambda end: float(end.result.fun))
+    fell = float(best.result.fun) - float(lowest.result.fun)
+    if not best.converged or fell < NOTEWORTHY:
+        return []
+    return [
+        f"the start {lowest.name!r} has not converged and is {fell:.3g} Ha lower: allow more with "
+        "maxfun, or start from its kick and seed alone"
+    ]
+
+
+def _recipes(options: Options) -> list[Options]:
+    """The call without its kick, then pairs of the kicked guess and kicked DIIS orbitals."""
     if options.starts == 1:
-        return [("", options)]
+        return [options]
     kick, first = options.kick or KICK, options.seed
     cycles = DIIS_CYCLES if options.diis is None else options.diis
-    recipes = []
-    for i in range(options.starts):
-        number, which = divmod(i, 2) if i < 2 else divmod(i - 1, 2)
-        if i == 2:
-            plain = replace(options, diis=cycles, kick=0.0)
-            recipes.append((f"{cycles} DIIS cycles", plain))
-            continue
-        seed = first + number if isinstance(first, int) else first
-        name = ("kicked guess", f"{cycles} DIIS cycles, kicked")[which]
-        recipe = replace(options, diis=cycles if which else 0, kick=kick, seed=seed)
-        recipes.append((f"{name}, seed {seed}", recipe))
+    recipes = [replace(options, kick=0.0)]
+    for i in range(options.starts - 1):
+        number, after_diis = divmod(i, 2)
+        seed = first + number if isinstance(first, Integral) else first
+        diis = cycles if after_diis else 0
+        recipes.append(replace(options, diis=diis, kick=kick, seed=seed))
     return recipes
 
 
-def _one(mf: Any, options: Options, dm0: Any, name: str) -> Descent:
+def _name(options: Options, origin: str, cycles: int) -> str:
+    """What a start was: whose orbitals, after how many of PySCF's cycles, and the kick."""
+    name = f"{origin}, {cycles} DIIS cycle{'s' * (cycles > 1)}" if cycles else origin
+    return f"{name}, kicked, seed {options.seed}" if options.kick else name
+
+
+def _one(mf: Any, options: Options, dm0: Any) -> Descent:
     """From one start to a minimum."""
     smearing = options.smearing or smearing_of(mf)
+    origin = "dm0" if dm0 is not None else "guess" if mf.mo_coeff is None else "own orbitals"
     begin = _begin(mf, options, dm0, smearing)
+    name = _name(options, origin, begin.cycles)
     descent = Descent(mf, begin.energy, options, begin.cycles, name)
     point = _perturbed(begin, options)
     if mf.max_cycle <= 0:

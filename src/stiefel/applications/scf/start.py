@@ -49,7 +49,7 @@ def start(
     layout, builder = layout_of(mf), FockBuilder(mf)
     A = probe(mf.mol, builder.overlap)
     own = mf.mo_coeff is not None and mf.mo_occ is not None
-    if dm0 is None and own and builder.is_basis(mf.mo_coeff, layout.places):
+    if dm0 is None and own and diis < 2 and builder.is_basis(mf.mo_coeff, layout.places):
         orbitals, build, cycles = Orbitals(mf.mo_coeff, mf.mo_energy, mf.mo_occ), None, 0
     else:
         if dm0 is None:

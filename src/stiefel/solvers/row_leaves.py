@@ -1,0 +1,188 @@
+"""Row models of the leaves of a tree, each with an operator of its own.
+
+A leaf is modelled as a single matrix would be, with the others where they are.  What they do to its
+gradient makes its pairs asymmetric: where leaves are coupled, none is recognised as exact, and one
+that has been goes off.  So H is a block for each exact leaf, and L-BFGS on the rest of the tree:
+
+    −H∇f = (−H_i ∇_i f for exact leaves i,  −H_rest ∇_rest f),
+
+with pairs, γ and metric of the rest alone.  Pairs of all leaves would be spoilt by the steps of the
+exact ones, which are no sample of curvature.  Within the rest, inexact models take the place of the
+metric on their leaves.  Each model bounds the step of its own leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from stiefel.geometry.product import Product
+from stiefel.geometry.ray import Secant
+from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Tangent
+
+from .learned_metric import Learned, pairs_of, raised_by_learned
+from .memory import NOTHING, Pairs, apply_inverse
+from .problem import Problem
+from .row_model import GIVEN_UP, RowModel, Rows
+from .row_recognition import StepEnds
+
+WAITS = 1e-4  # part of the gradient below which an exact leaf stays where it is
+
+
+@dataclass(frozen=True)
+class LeafProblem(Problem):
+    """A leaf as a problem of its own, the others where they are."""
+
+    whole: Problem | None = None
+    others: Leaves = ()
+    which: int = 0
+
+    def gradient(self, Y: Array, value: float | None = None) -> Gradient:
+        assert self.whole is not None
+        X = (*self.others[: self.which], Y, *self.others[self.which + 1 :])
+        return leaf_of(self.whole.gradient(X, value), self.which)
+
+
+class SomeLeaves(NamedTuple):
+    """Some leaves of a tree, as a tree of their own."""
+
+    which: tuple[int, ...]
+
+    def of(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(leaves[i] for i in self.which)
+
+    def problem(self, problem: Problem) -> Problem:
+        return replace(problem, geometry=Product(self.of(_factors(problem.geometry))))
+
+    def part_of(self, at: Gradient) -> Gradient:
+        """What is known of these leaves."""
+        G, rotation, level = (self.of(leaves) for leaves in (at.G, at.rotation, at.level))
+        return at._replace(G=G, rotation=rotation, level=level)
+
+    def pair(self, pair: Secant) -> Secant:
+        return Secant(*zip(*self.of(pairs_of(pair)), strict=True))
+
+    def put(self, leaves: Sequence[Any], new: Sequence[Any]) -> tuple[Any, ...]:
+        """``leaves`` with ``new`` in the place of these."""
+        changed = dict(zip(self.which, new, strict=True))
+        return tuple(changed.get(i, leaf) for i, leaf in enumerate(leaves))
+
+
+def leaf_of(at: Gradient, i: int) -> Gradient:
+    """What is known of one leaf."""
+    return at._replace(G=at.G[i], rotation=at.rotation[i], level=at.level[i])
+
+
+def rest_of(rows: Rows) -> SomeLeaves:
+    """The leaves without an exact model."""
+    return SomeLeaves(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.exact))
+
+
+def unmodelled(rows: Rows) -> SomeLeaves:
+    """The leaves without a model."""
+    return SomeLeaves(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.on))
+
+
+def looking_at_leaves(model: RowModel, geometry: Manifold, X: Leaves, at: Gradient) -> Rows:
+    """Nothing known yet; given up at once where no leaf can be modelled."""
+    if at.level is None:
+        return GIVEN_UP
+    parts = enumerate(zip(_factors(geometry), X, strict=True))
+    leaves = tuple(model.init(factor, x, leaf_of(at, i)) for i, (factor, x) in parts)
+    return GIVEN_UP if all(leaf == GIVEN_UP for leaf in leaves) else Rows(None, None, leaves)
+
+
+def observed(
+    model: RowModel, problem: Problem, rows: Rows, ends: StepEnds, learned: tuple[Learned, ...]
+) -> Rows:
+    """What is known after one more step, leaf by leaf."""
+    X0, at0, X, at, part = ends
+    factors, spans = _factors(problem.geometry), [leaf.metric.horizontal for leaf in learned]
+    pairs = zip(spans, rows.leaves, strict=True)
+    strict = model if all(span or leaf.exact for span, leaf in pairs) else _exact_only(model)
+
+    def leaf(i: int, old: Rows) -> Rows:
+        if old.ended or (old.exact and _waits(factors[i], at0, i)):
+            return old
+        own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i), part)
+        alone = LeafProblem(factors[i], problem.objective, whole=problem, others=X, which=i)
+        return (model if old.on else strict).observe(alone, old, own, spans[i])
+
+    leaves = tuple(leaf(i, old) for i, old in enumerate(rows.leaves))
+    gone = not rows.on and all(leaf.ended for leaf in leaves)
+    return GIVEN_UP if gone else Rows(None, None, leaves)
+
+
+@cache
+def _exact_only(model: RowModel) -> RowModel:
+    """Inexact models lose beside leaves without any (Kohn–Sham and a quartic: 16 % more)."""
+    return replace(model, nearly=1e-300)
+
+
+def exact_directions(
+    model: RowModel,
+    geometry: Manifold,
+    rows: Rows,
+    x: Leaves,
+    at: Gradient,
+    learned: tuple[Learned, ...],
+    longest: float,
+) -> tuple[Tangent, ...]:
+    """−H∇f of the leaves with exact models, none longer than ``longest``; None for the others."""
+
+    def leaf(i: int, factor: Manifold, known: Any) -> Tangent:
+        if known is None or not known.exact:
+            return None
+        if _waits(factor, at, i):
+            return factor.scale(0.0, at.G[i])
+        span = learned[i].metric.horizontal
+        T = model.direction(factor, known, NOTHING, x[i], leaf_of(at, i), span)
+        return bounded(factor, T, longest)
+
+    leaves = enumerate(zip(_factors(geometry), rows.leaves, strict=True))
+    return tuple(leaf(i, factor, own.known) for i, (factor, own) in leaves)
+
+
+def inexact_directions(
+    model: RowModel,
+    problem: Problem,
+    x: Leaves,
+    at: Gradient,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    gamma: float,
+    rows: Rows,
+    longest: float,
+) -> tuple[Tangent, ...]:
+    """−H∇f of leaves of which some have inexact models: these are H₀ there, and γφ elsewhere."""
+    geometry, own = problem.geometry, unmodelled(rows)
+    apart = own.problem(problem)
+
+    def phi(G: Cotangent) -> Tangent:
+        leaves = zip(_factors(geometry), rows.leaves, x, G, strict=True)
+        T = tuple(leaf.known and model.raised(f, leaf.known, X, g) for f, leaf, X, g in leaves)
+        r = raised_by_learned(apart, own.of(x), own.of(learned), None, False, own.of(G))
+        return own.put(T, apart.geometry.scale(gamma, r))
+
+    if pairs.in_use:
+        T = apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
+    else:
+        T = geometry.scale(-1.0, phi(at.G))
+    leaves = zip(_factors(geometry), rows.leaves, T, strict=True)
+    return tuple(bounded(factor, t, longest) if leaf.on else t for factor, leaf, t in leaves)
+
+
+def _waits(factor: Manifold, at: Gradient, i: int) -> bool:
+    """Whether a leaf is so much nearer to its minimum that its next step would be rounding."""
+    return factor.dot(at.G[i], at.G[i]) <= (WAITS * at.norm) ** 2
+
+
+def bounded(factor: Manifold, T: Tangent, longest: float) -> Tangent:
+    """T, or what is left of it within ``longest``."""
+    return factor.scale(min(1.0, longest / (factor.bounded_length(T) or longest)), T)
+
+
+def _factors(geometry: Manifold) -> tuple[Any, ...]:
+    return getattr(geometry, "factors", ())
