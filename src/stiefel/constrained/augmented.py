@@ -32,7 +32,8 @@ from .blocks import ConstraintBlock, blocks_of
 from .derivative_check import contradicting
 from .sequential_run import SequentialRun
 
-LEVEL_SLOPE = 1e-4  # of a slope, against the size of its parts
+# Of a slope, against the size of its parts: test_infeasible_constraints_are_told.
+LEVEL_SLOPE = 1e-4
 # Stages at which the violation did not fall and could not: test_a_level_violation_is_told_soon.
 STUCK_STAGES = 3
 

@@ -40,7 +40,7 @@ DAMPING = 0.4  # of sᵀBs, which sᵀy must reach
 SUFFICIENT = 1e-4
 BENT = 0.5  # of the predicted decrease, lost by the curvature of c: then V is corrected
 UNBOUNDED = 1e6  # against ρ
-MARGIN = 1.5  # of ρ over the multipliers
+PENALTY_MARGIN = 1.5  # of ρ over the multipliers
 STEERING = 10.0
 LARGEST_FACTOR = 1e12
 MERIT_ROUNDING = 2e-14
@@ -119,7 +119,7 @@ class StepModel:
         nu, V = self.solve(most, 1.0)
         largest = float(np.max(np.abs(nu), initial=0.0))
         if largest < 0.999 * most:
-            return max(MARGIN * largest, 0.5 * (rho + MARGIN * largest)), nu
+            return max(PENALTY_MARGIN * largest, 0.5 * (rho + PENALTY_MARGIN * largest)), nu
         now, best = self.rows.violation(), self.left(V)
         nu, V = self.solve(rho, 1.0)
         while now - self.left(V) < 0.5 * (now - best) and rho < most:
