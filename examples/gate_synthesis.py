@@ -1,9 +1,9 @@
 """A quantum gate from a circuit, from many starts at once
 
 The circuit alternates local gates, unitary 2×2 matrices on each qubit, with CNOT. Its distance
-from a random target is a function of eight unitary matrices with many local minima: `jax.vmap`
-runs the solver from every start at once. Writing each gate by three Euler angles and minimising
-with SciPy, the usual way, solves one start after the other.
+from a random target is a function of eight unitary matrices that is not convex: one start gives no
+certainty, so `jax.vmap` runs the solver from every start at once. Writing each gate by three Euler
+angles and minimising with SciPy, the usual way, solves one start after the other.
 """
 
 import jax

@@ -181,3 +181,21 @@ def test_scdm_functions_are_localised_and_span_the_eigenfunctions():
     np.testing.assert_allclose(np.linalg.eigvalsh(X.T @ H @ X), values, atol=5e-3)
     centres = np.argmax(np.abs(X), axis=0)
     assert len(np.unique(centres // 60)) == 5  # one in each well
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"number": 0}, "number is 0"),
+        ({"number": 2.5}, r"number is 2\.5"),
+        ({"mu": 0.0}, r"mu 0\.0"),
+        ({"mu": -1.0}, r"mu -1\.0"),
+        ({"mu": np.inf}, "finite"),
+        ({"lengths": (-5.0,)}, "lengths"),
+        ({"potential": np.full(40, np.nan)}, "finite"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(wrong, words):
+    options = {"shape": (40,), "lengths": (5.0,), "number": 2, "mu": 5.0, **wrong}
+    with pytest.raises(ValueError, match=words):
+        compressed_modes(**options)

@@ -11,6 +11,7 @@ from cases import PROBLEMS
 from stiefel.batched.kernels import jacobi
 from stiefel.batched.numpy_many import NumpyMany, side_by_side
 from stiefel.batched.result import ManyProgress
+from stiefel.geometry.metric import mean_metric, spread, surely_near
 from stiefel.solvers import METHODS
 
 RNG = np.random.default_rng
@@ -270,6 +271,19 @@ def test_messages_teach():
         stiefel.minimize_many(many(A, weights), x0, rtol=np.ones(3))
     with pytest.raises(ValueError, match="not orthonormal"):
         stiefel.minimize_many(many(A, weights), 2 * x0)
+    with pytest.raises(TypeError, match=r"returned a tuple of 3; expected the tuple \(values"):
+        stiefel.minimize_many(lambda X: (np.zeros(4), X, None), x0)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"maxfun": 2.5}, {"maxfun": True}, {"maxfun": 0}, {"maxiter": 1.5}, {"maxiter": -1}]
+    + [{"maxtime": value} for value in (0, -1, np.nan, "3")],
+)
+def test_limits_that_mean_nothing_are_refused(limit):
+    A, weights, x0 = brockett(2)
+    with pytest.raises((TypeError, ValueError)):
+        stiefel.minimize_many(many(A, weights), x0, **limit)
 
 
 def test_progress_counts_problems():
@@ -278,7 +292,7 @@ def test_progress_counts_problems():
     line.show(50, 12)
     line.close("200 of 200 problems solved")
     assert stream.getvalue() == (
-        "[ 25 %] 50 of 200 problems, 12 evaluations\n200 of 200 problems solved\n"
+        "[ 25 %] 50 of 200 problems have ended, 12 calls of fun\n200 of 200 problems solved\n"
     )
 
 
@@ -294,6 +308,50 @@ def test_rotations_of_jacobi_diagonalise(size, dtype):
     rebuilt = np.asarray(vectors * values[..., None, :]) @ np.asarray(vectors).conj().mT
     np.testing.assert_allclose(rebuilt, A, atol=1e-5)
     np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(A), atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_a_metric_that_is_surely_near_is_near(size, dtype):
+    """The mean is not computed where traces say enough, which they nearly always do."""
+    rng, k, count = RNG(size), NumpyMany(), 2000
+
+    def definite(spread):
+        A = rng.standard_normal((count, size, size)).astype(dtype)
+        A = A + 1j * rng.standard_normal(A.shape) if dtype is complex else A
+        values = np.exp(spread * rng.standard_normal((count, 1, size)))
+        Q = np.linalg.qr(A)[0]
+        return Q, values
+
+    Q, values = definite(1.0)
+    D = (Q * values) @ Q.conj().mT
+    P = (Q * np.exp(rng.standard_normal(values.shape))) @ Q.conj().mT
+    U, noise = definite(0.4)
+    inverse = np.linalg.inv(D) @ ((U * noise) @ U.conj().mT)
+    R = inverse @ P @ inverse.conj().mT  # D is their mean, nearly
+    P, R, D = map(side_by_side, (P, R, D))
+    ratio = np.full(count, 3.0)
+    far = spread(k, mean_metric(k, P, R, 1e6), D) > ratio
+    sure = surely_near(k, P, R, D, ratio)
+    assert not np.any(sure & far)
+    assert np.sum(sure) > 0.5 * np.sum(~far) > 0
+    assert np.sum(far) > 0
+
+
+def test_gradients_beyond_the_range_of_single_precision():
+    """Pairs of NumPy are in single precision, and scaled: 1e-60 is no less than 1e-6."""
+    weights = np.geomspace(1, 1e3, 20)
+
+    def fun(x):
+        return np.sum(weights * (x**2 + x**4), axis=1), weights * (2 * x + 4 * x**3)
+
+    def counts(rtol):
+        start = RNG(0).standard_normal((5, 20))
+        found = stiefel.minimize_many(fun, start, manifold=stiefel.Euclidean(), rtol=rtol)
+        assert found.success.all()
+        return found.nfev.mean()
+
+    assert counts(1e-45) < 1.3 * (counts(1e-15) + counts(1e-30))
 
 
 def test_torch_gives_the_same_minima():

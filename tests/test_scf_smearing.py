@@ -170,6 +170,12 @@ def test_the_analysis_of_fractional_occupations_takes_few_products():
     assert mf.minimization.products <= 30
 
 
+def test_one_level_is_analysed():
+    mf = minimize(scf.RHF(gto.M(atom="He", basis="sto-3g", verbose=0)).smearing(0.01))
+    assert mf.converged
+    assert mf.minimization.stable is True
+
+
 @pytest.mark.parametrize("sigma", [0.0, -1.0])
 def test_a_width_must_be_positive(sigma):
     with pytest.raises(ValueError, match="sigma"):

@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,6 +166,12 @@ def compressed_modes(
     """
     if not stages:
         raise ValueError("stages is empty; expected at least one ε")
+    if not (isinstance(number, Integral) and number > 0 and all(v > 0 for v in (mu, *lengths))):
+        raise ValueError(
+            f"number is {number!r}, mu {mu!r} and lengths {lengths!r}; expected numbers > 0"
+        )
+    if not math.isfinite(mu) or (potential is not None and not np.all(np.isfinite(potential))):
+        raise ValueError("mu and the potential must be finite")
     size = typical_size(lengths, number, mu)
     objective = CompressedModes(tuple(shape), tuple(lengths), mu, stages[0] * size, potential)
     X = _first(objective, number, seed) if start is None else start

@@ -166,8 +166,8 @@ def tolerance(value: Any, name: str, size: int, k: PerProblem, like: Array) -> A
 
 
 def _limit(value: Any, name: str, least: int) -> float:
-    if not isinstance(value, numbers.Real):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name} is {describe(value)}; expected an integer ≥ {least}")
-    if not float(value) >= least:
+    if not float(value) >= least or float(value) % 1 > 0:
         raise ValueError(f"{name} is {value!r}; expected an integer ≥ {least}")
     return float(value)

@@ -60,8 +60,10 @@ class BatchFunction:
     def _pair(self, returned: Any) -> tuple[Any, Any]:
         if isinstance(returned, tuple) and len(returned) == 2:
             return returned
+        what = describe(returned)
+        what += f" of {len(returned)}" if isinstance(returned, (tuple, list)) else ""
         raise TypeError(
-            f"fun(X) returned {describe(returned)}; expected (values, gradients): return the "
+            f"fun(X) returned {what}; expected the tuple (values, gradients): return the "
             "gradients too, or pass them as jac="
         )
 

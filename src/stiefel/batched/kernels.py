@@ -25,7 +25,6 @@ SWEEPS = 4  # of Jacobi's method; three give six digits of a 4×4 matrix
 class PerProblem(Kernels):
     """Sums for each problem; decisions are arrays."""
 
-    fast_memory: int = 1 << 62  # numbers of a point that a part of a batch may have
     number: Any  # the dtype of decisions: double where the library has it
 
     # -- sums -------------------------------------------------------------------------------
@@ -60,6 +59,10 @@ class PerProblem(Kernels):
         return self.xp.astype(a, self.xp.int32)
 
     # -- blocks (B, m, N) of vectors --------------------------------------------------------
+
+    def pair_dtype(self, leaf: Array) -> Any:
+        """Of the pairs in memory of a leaf."""
+        return leaf.dtype
 
     def flat(self, C: Array) -> Array:
         """The numbers of every problem in one row, (B, N)."""
@@ -164,19 +167,6 @@ class PerProblem(Kernels):
     def shown(self, a: Array) -> Array:
         """``a`` as the user sees it."""
         return a
-
-    def joined(self, parts: Sequence[Any]) -> Any:
-        """Parts of a batch, one after the other; of arrays, or of tuples of them."""
-        first = parts[0]
-        if len(parts) == 1 or first is None or getattr(first, "ndim", 1) == 0:
-            return first
-        if isinstance(first, tuple):
-            found = [self.joined(leaves) for leaves in zip(*parts, strict=True)]
-            return type(first)(*found) if hasattr(first, "_fields") else tuple(found)
-        return self._one_after_another(parts)
-
-    def _one_after_another(self, parts: Sequence[Array]) -> Array:
-        return self.xp.concat(list(parts))
 
     def repeat(self, times: int, function: Callable[[Any], Any], state: Any) -> Any:
         """``function`` applied so many times."""

@@ -10,8 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from .function import BatchFunction
 from .result import ManyProgress, ManyResult, collect
 from .shared import (
     METHODS,
+    MaxSeconds,
     Status,
     check_place,
     feasible,
@@ -32,7 +32,6 @@ from .solver import ManyLBFGS
 from .state import CODES, Limits, State
 
 KEEP = 0.75  # a batch is packed when no more than this part of it is running
-LEAST_PROBLEMS = 256  # problems of a part
 
 
 def minimize_many(
@@ -119,7 +118,7 @@ def minimize_many(
     solver = _solver(border, x, rtol, gtol, ftol, maxiter, maxfun, fnoise)
     function = BatchFunction(fun, jac, border, x)
     line = ManyProgress(x[0].shape[0]) if progress else None
-    limit = math.inf if maxtime is None else float(maxtime)
+    limit = math.inf if maxtime is None else MaxSeconds(maxtime).limit
     with np.errstate(all="ignore"):
         return RunningBatch(border, function, line, limit).run(solver, x)
 
@@ -148,14 +147,6 @@ def _solver(
     )
 
 
-class Part(NamedTuple):
-    """Some problems of a batch: few enough for the fast memory of a processor."""
-
-    solver: ManyLBFGS
-    state: State
-    index: Array
-
-
 class RunningBatch:
     """A batch at work."""
 
@@ -165,85 +156,42 @@ class RunningBatch:
         self._border, self._function, self._line, self._maxtime = border, function, line, maxtime
         self._ended: list[tuple[Array, State]] = []
 
-    def run(self, solver: ManyLBFGS, x: Leaves) -> ManyResult:
-        started, size = time.perf_counter(), x[0].shape[0]
-        parts = self._divided(solver, x)
-        while parts:
-            parts = self._step(parts)
+    def run(self, whole: ManyLBFGS, x: Leaves) -> ManyResult:
+        k, started, size = self._border.k, time.perf_counter(), x[0].shape[0]
+        solver, state = whole, whole.init(tuple(map(k.own, x)))
+        index = k.xp.arange(size, device=k.device(x[0]))
+        while index.shape[0]:
+            asked = solver.ask(state)
+            f, E = self._function(asked.X, index)
+            state = solver.tell(state, asked, f, tuple(map(k.own, E)))
             if time.perf_counter() - started >= self._maxtime:
-                parts = [part._replace(state=self._late(part.state)) for part in parts]
-            left = [self._running(part) for part in parts]
+                state = self._late(state)
+            left = int(k.xp.sum(state.status < 0))
             if self._line is not None:
-                self._line.show(size - sum(left), self._function.calls)
-            if sum(left) <= KEEP * sum(part.index.shape[0] for part in parts):
-                parts = self._packed(parts)
+                self._line.show(size - left, self._function.calls)
+            if left <= KEEP * index.shape[0]:
+                state, index = self._packed(state, index)
+                solver = _solver_of_some(whole, index, size)
         seconds = time.perf_counter() - started
         result = collect(self._border, self._ended, x, self._function.calls, seconds)
         if self._line is not None:
             self._line.close(result.message)
         return result
 
-    def _divided(self, solver: ManyLBFGS, x: Leaves) -> list[Part]:
-        k, size = self._border.k, x[0].shape[0]
-        entries = sum(math.prod(leaf.shape[1:]) for leaf in x)
-        self._whole, self._size = solver, size
-        self._rows = max(LEAST_PROBLEMS, k.fast_memory // entries)
-        index = k.xp.arange(size, device=k.device(x[0]))
-        own = tuple(map(k.own, x))
-        return self._parts(solver.init(own), index)
-
-    def _parts(self, state: State, index: Array) -> list[Part]:
-        """Problems in parts of at most so many rows, as equal as possible."""
-        k, size = self._border.k, index.shape[0]
-        count = -(-size // self._rows)
-        parts, ends = [], [size * i // count for i in range(count + 1)]
-        for start, end in pairwise(ends):
-            here = k.xp.arange(start, end, device=k.device(index))
-            own = state if count == 1 else k.take(state, here)
-            some = _solver_of_some(self._whole, index[start:end], self._size)
-            parts.append(Part(some, own, index[start:end]))
-        return parts
-
-    def _step(self, parts: list[Part]) -> list[Part]:
-        """One evaluation of every problem, in one call of the function."""
-        k, xp = self._border.k, self._border.k.xp
-        asked = [part.solver.ask(part.state) for part in parts]
-        X = tuple(k.joined(leaves) for leaves in zip(*(a.X for a in asked), strict=True))
-        f, E = self._function(X, xp.concat([part.index for part in parts]))
-        result, start = [], 0
-        for part, question in zip(parts, asked, strict=True):
-            here = slice(start, start + part.index.shape[0])
-            answer = f[here], tuple(k.own(e[here]) for e in E)
-            result.append(part._replace(state=part.solver.tell(part.state, question, *answer)))
-            start = here.stop
-        return result
-
     def _late(self, state: State) -> State:
         code = CODES[Status.MAX_TIME] + 0 * state.status
         return state._replace(status=self._border.k.xp.where(state.status < 0, code, state.status))
 
-    def _running(self, part: Part) -> int:
-        return int(self._border.k.xp.sum(part.state.status < 0))
-
-    def _packed(self, parts: list[Part]) -> list[Part]:
+    def _packed(self, state: State, index: Array) -> tuple[State, Array]:
         """The problems that are running; the others are written down."""
-        k, xp, left = self._border.k, self._border.k.xp, []
-        for part in parts:
-            running = part.state.status < 0
-            (here,), (gone,) = xp.nonzero(running), xp.nonzero(~running)
-            if gone.shape[0]:
-                nothing: Any = ()  # of what the result does not need
-                brief = part.state._replace(
-                    memory=nothing, learned=(), search=nothing, G=(), rotations=(), W=()
-                )
-                self._ended.append((part.index[gone], k.take(brief, gone)))
-                self._function.dropped(part.index[gone], k.take(part.state.best.x, gone))
-            if here.shape[0]:
-                left.append((k.take(part.state, here), part.index[here]))
-        if not left:
-            return []
-        states, indices = zip(*left, strict=True)
-        return self._parts(k.joined(states), k.joined(indices))
+        k, xp = self._border.k, self._border.k.xp
+        running = state.status < 0
+        (here,), (gone,) = xp.nonzero(running), xp.nonzero(~running)
+        nothing: Any = ()  # of what the result does not need
+        brief = state._replace(memory=nothing, learned=(), search=nothing, G=(), rotations=(), W=())
+        self._ended.append((index[gone], k.take(brief, gone)))
+        self._function.dropped(index[gone], k.take(state.best.x, gone))
+        return k.take(state, here), index[here]
 
 
 def _solver_of_some(solver: ManyLBFGS, index: Array, size: int) -> ManyLBFGS:

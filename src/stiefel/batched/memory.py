@@ -2,8 +2,9 @@
 
 All problems write to the same row of the ring, which moves on at every evaluation: a row is then
 one contiguous piece of a block.  A problem that keeps no pair, because its trial was refused, has
-zeros in that row, which count for nothing.  R⁻¹ stands in the order of the ring.  Small matrices
-have shape (B, m, m), blocks (B, m, N) for each leaf of N numbers.
+zeros in that row, which count for nothing.  A pair is scaled so that ⟨s, y⟩ is about one: blocks
+may be in single precision, whose range is small.  R⁻¹ stands in the order of the ring.  Small
+matrices have shape (B, m, m), blocks (B, m, N) for each leaf of N numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Memory(NamedTuple):
 def no_pairs(k: PerProblem, x: Leaves, size: int, zero: Array) -> Memory:
     def block(leaf: Array) -> Array:
         shape = (leaf.shape[0], size, math.prod(leaf.shape[1:]))
-        return k.own(k.xp.zeros(shape, dtype=leaf.dtype, device=k.device(leaf)))
+        return k.own(k.xp.zeros(shape, dtype=k.pair_dtype(leaf), device=k.device(leaf)))
 
     diagonal = k.own(zero[:, None] + k.xp.zeros((1, size), dtype=zero.dtype, device=k.device(zero)))
     inverse = k.own(diagonal[:, :, None] * diagonal[:, None, :])
@@ -57,15 +58,17 @@ def remember(
 ) -> Memory:
     """One more pair in the problems of ``keep``, in place of the oldest; 2mnk."""
     k, xp, row = leaves[0].k, leaves[0].k.xp, memory.row
+    unit = k.power_of_two(xp.sqrt(xp.abs(sy)))
 
-    def written(block: Array, C: Array) -> Array:
-        return k.put(block, 1, row, k.flat(k.kept(keep, C)))
+    def scaled(C: Array) -> Array:
+        return k.kept(keep, k.spread_out(unit, C) * C)
 
-    S = tuple(written(b, p.s) for b, p in zip(memory.S, pairs, strict=True))
-    Y = tuple(written(b, p.y) for b, p in zip(memory.Y, pairs, strict=True))
-    size = memory.diagonal.shape[1]
+    s, y = zip(*((scaled(pair.s), scaled(pair.y)) for pair in pairs), strict=True)
+    S = tuple(k.put(block, 1, row, k.flat(C)) for block, C in zip(memory.S, s, strict=True))
+    Y = tuple(k.put(block, 1, row, k.flat(C)) for block, C in zip(memory.Y, y, strict=True))
+    size, sy = memory.diagonal.shape[1], unit * unit * sy
     here = xp.astype(xp.arange(size, device=k.device(sy)) == row, sy.dtype)
-    Sy = block_dot(leaves, S, tuple(p.y for p in pairs)) * (1.0 - here)
+    Sy = block_dot(leaves, S, y) * (1.0 - here)
     inverse = k.put(memory.inverse, 1, row, xp.zeros_like(memory.diagonal))
     column = (here - k.times_vector(inverse, Sy)) / xp.where(keep, sy, xp.ones_like(sy))[:, None]
     inverse = k.put(inverse, 2, row, k.kept(keep, column))

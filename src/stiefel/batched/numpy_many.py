@@ -9,10 +9,10 @@ import numpy as np
 
 from stiefel.types import Array
 
-from .kernels import UNROLLED_EIGH, PerProblem, jacobi
+from .kernels import UNROLLED_EIGH, UNROLLED_SOLVE, PerProblem, jacobi
 from .shared import Kernels, NumpyKernels
 
-FEW = 0.125  # of the problems of a part, which are cheaper to gather than to mask
+FEW = 0.125  # of the problems, which are cheaper to gather than to mask
 FEW_MATRICES = 300  # matrices, for which LAPACK takes less time
 
 
@@ -32,7 +32,8 @@ class Side(np.ndarray[Any, Any]):
 
 def _product(A: Any, B: Any) -> Any:
     stack = A.shape[:-2] if A.ndim > B.ndim else B.shape[:-2]
-    out = empty((*stack, A.shape[-2], B.shape[-1]), np.result_type(A, B))
+    dtype = A.dtype if A.dtype == B.dtype else np.result_type(A, B)
+    out = empty((*stack, A.shape[-2], B.shape[-1]), dtype)
     np.einsum("...ij,...jk->...ik", A.view(np.ndarray), B.view(np.ndarray), out=out)
     return out.view(Side)
 
@@ -64,7 +65,6 @@ _LETTERS = "ijklmn"
 
 
 class NumpyMany(PerProblem, NumpyKernels):
-    fast_memory = 1 << 17
     number = np.dtype(np.float64)
 
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
@@ -117,11 +117,15 @@ class NumpyMany(PerProblem, NumpyKernels):
     def numbers(self, a: Array) -> Array:
         return np.asarray(a, dtype=self.number)
 
+    def pair_dtype(self, leaf: Array) -> Any:
+        """Single precision: half the memory, and directions need no more digits."""
+        return np.dtype(np.complex64 if leaf.dtype.kind == "c" else np.float32)
+
     def block_dot(self, block: Array, C: Array) -> Array:
-        block, C = block.view(np.ndarray), self.flat(self.weigh(C)).view(np.ndarray)
+        C = self.flat(self.weigh(C)).view(np.ndarray).astype(block.dtype, order="K", copy=False)
         block = block.conj() if block.dtype.kind == "c" else block
         out = empty(block.shape[:2], block.dtype)
-        np.einsum("bmi,bi->bm", block, C, out=out)
+        np.einsum("bmi,bi->bm", block.view(np.ndarray), C, out=out)
         return self.numbers(out.real)
 
     def block_sum(self, block: Array, weights: Array, like: Array) -> Array:
@@ -163,8 +167,11 @@ class NumpyMany(PerProblem, NumpyKernels):
             _stored(out)[..., index] = np.take(_stored(a), index, axis=-1)
         return out
 
+    def some(self, mask: Array) -> bool:
+        return bool(np.count_nonzero(mask))  # np.any takes ten times as long
+
     def kept(self, mask: Array, a: Array) -> Array:
-        return a if np.all(mask) else self.choose(mask, a, np.zeros_like(a))
+        return a if np.count_nonzero(mask) == len(mask) else self.choose(mask, a, np.zeros_like(a))
 
     def _put(self, old: Array, index: Array, new: Array) -> Array:
         out = old.copy(order="K")
@@ -179,17 +186,22 @@ class NumpyMany(PerProblem, NumpyKernels):
     def own(self, a: Array) -> Array:
         return side_by_side(a)
 
-    def _one_after_another(self, parts: Sequence[Array]) -> Array:
-        if not isinstance(parts[0], Side):
-            return np.concatenate(parts)
-        out, start = empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype), 0
-        for part in parts:
-            out[start : start + len(part)] = part
-            start += len(part)
-        return out.view(Side)
-
     def shown(self, a: Array) -> Array:
         return np.array(a, order="C", subok=False)
+
+    def solve(self, A: Array, B: Array) -> Array:
+        size = A.shape[-1]
+        if size > UNROLLED_SOLVE:
+            return super().solve(A, B)
+        M = self.assemble([[A, B]]).view(np.ndarray)
+        products = np.empty_like(M)
+        for j in range(size):
+            rest, some = M[..., j + 1 :], products[..., j + 1 :]
+            row = rest[..., j : j + 1, :] / M[..., j : j + 1, j : j + 1]
+            np.multiply(M[..., j : j + 1], row, out=some)
+            np.subtract(rest, some, out=rest)
+            rest[..., j : j + 1, :] = row
+        return M[..., size:].view(Side)
 
     def eigh(self, A: Array) -> tuple[Array, Array]:
         if len(A) >= FEW_MATRICES and A.shape[-1] <= UNROLLED_EIGH:

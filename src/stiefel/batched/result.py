@@ -125,7 +125,8 @@ class ManyProgress:
         if now - self._last >= self._interval:
             self._last = now
             share = 100 * ended // self._size
-            self._write(f"[{share:3d} %] {ended:,} of {self._size:,} problems, {calls} evaluations")
+            count = f"{calls} call{'' if calls == 1 else 's'} of fun"
+            self._write(f"[{share:3d} %] {ended:,} of {self._size:,} problems have ended, {count}")
 
     def close(self, message: str) -> None:
         """The last line says how the problems ended."""

@@ -31,6 +31,7 @@ from stiefel.geometry.metric import mean_metric as mean_metric
 from stiefel.geometry.metric import raise_columns as raise_columns
 from stiefel.geometry.metric import spread as spread
 from stiefel.geometry.metric import squared_change as squared_change
+from stiefel.geometry.metric import surely_near as surely_near
 from stiefel.geometry.ray import Curvature as Curvature
 from stiefel.geometry.ray import Secant as Secant
 from stiefel.geometry.ray import secant_pair as secant_pair
@@ -42,6 +43,7 @@ from stiefel.runs.ledger import IMPROVEMENT as IMPROVEMENT
 from stiefel.runs.ledger import WINDOW as WINDOW
 from stiefel.runs.result import Result as Result
 from stiefel.runs.result import Status as Status
+from stiefel.runs.stopping import MaxSeconds as MaxSeconds
 from stiefel.solvers import METHODS as METHODS
 from stiefel.solvers.learned_metric import DWARFED_NORMAL_PART as DWARFED_NORMAL_PART
 from stiefel.solvers.learned_metric import INVARIANCE as INVARIANCE

@@ -213,7 +213,7 @@ class ManyLBFGS:
             s = s._replace(learned=self._first_flags(s, at, first))
         x, G, rotations = k.choose(arrived, (X, at.G, at.rotations), (s.x, s.G, s.rotations))
         f, norm = xp.where(arrived, at.f, s.f), xp.where(arrived, at.norm, s.norm)
-        T = self._direction(s, x, G)
+        T = self._direction(s, x, G, norm)
         aims = self._map(
             lambda leaf, v, d, known: leaf.aim(v, d, known.horizontal), x, T, s.learned
         )
@@ -258,10 +258,16 @@ class ManyLBFGS:
             s.learned,
         )
 
-    def _direction(self, s: State, x: Leaves, G: Leaves) -> Leaves:
-        """−H∇f; the first one has a given length for a column, whatever the scale of f."""
+    def _direction(self, s: State, x: Leaves, G: Leaves, norm: Array) -> Leaves:
+        """−H∇f; the first one has a given length for a column, whatever the scale of f.
+
+        ∇f is made about as long as one on the way: pairs may be in single precision.
+        """
         k, xp = self.k, self.k.xp
-        columns = sum(_columns(leaf) for leaf in x)
+        columns, unit = sum(_columns(leaf) for leaf in x), k.power_of_two(norm)
+
+        def times(a: Array, V: Leaves) -> Leaves:
+            return tuple(k.spread_out(a, v) * v for v in V)
 
         def phi(q: Leaves) -> Leaves:
             return self._map(self._raised, x, q, s.learned)
@@ -271,10 +277,11 @@ class ManyLBFGS:
                 return s.gamma
             square = self._dot(r, r)
             square = xp.where(square > 0, square, 1.0 + 0.0 * square)
-            first = self.initial_length * xp.sqrt(columns / square)
+            first = unit * self.initial_length * xp.sqrt(columns / square)
             return xp.where(s.gamma > 0, s.gamma, first)
 
-        return apply_inverse(self.leaves, s.memory, G, gamma, phi)
+        T = apply_inverse(self.leaves, s.memory, times(unit, G), gamma, phi)
+        return times(1.0 / unit, T)
 
     def _raised(self, leaf: Leaf, x: Array, q: Array, known: Learned) -> Array:
         r = leaf.raise_index(x, q, known.metric)

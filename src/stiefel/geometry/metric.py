@@ -86,9 +86,7 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
 
     Normalised to determinant one, with condition number at most ``largest_ratio``.
     """
-    xp, one = k.xp, k.eye(P)
-    P = P + (1e-3 * _mean_diagonal(k, P) + _tiny(k, P)) * one
-    R = R + (1e-6 * _mean_diagonal(k, R) + _tiny(k, R)) * one
+    xp, (P, R) = k.xp, _regular(k, P, R)
     root, inverse_root = _roots(k, P)
     values, vectors = k.eigh(k.hermitian(root @ R @ root))
     middle = _rebuild(k, vectors, xp.sqrt(xp.clip(values, 0.0, None)))
@@ -98,6 +96,22 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     values = xp.maximum(values, 1.0 / largest_ratio)
     values = values / xp.exp(xp.mean(xp.log(values), axis=-1, keepdims=True))
     return _rebuild(k, vectors, 1.0 / values)
+
+
+@kernel
+def surely_near(k: Kernels, P: Array, R: Array, D: Array, ratio: Any) -> Array:
+    """Where `mean_metric` of P and R surely differs from D by no more than ``ratio``; O(k³).
+
+    With α DRD ≤ P ≤ β DRD the mean lies between α^½ D and β^½ D, because it is monotone.  β/α is
+    at most r if the k eigenvalues λ of (DRD)⁻¹P have Σλ Σ1/λ ≤ k² + h(r) + 2(k − 2) h(r^½), with
+    h(x) = x + 1/x − 2: two of them are apart by β/α, and each other one lies between.
+    """
+    P, R = _regular(k, P, R)
+    Q = D @ R @ D
+    seen = _traces(k, k.solve(Q, P)) * _traces(k, k.solve(P, Q))
+    size = P.shape[-1]
+    allowed = size**2 + _apart(ratio**2) + 2 * (size - 2) * _apart(ratio)
+    return k.largest(seen) <= allowed
 
 
 @kernel
@@ -114,6 +128,21 @@ def spread(k: Kernels, D: Array, E: Array | None) -> Array:
 def matrix_squares(k: Kernels, C: Array) -> Array:
     """‖C‖²_F of every matrix of a stack."""
     return k.reduce(k.xp.sum(k.real(k.conj(C) * k.weigh(C)), axis=(-2, -1)))[0]
+
+
+def _regular(k: Kernels, P: Array, R: Array) -> tuple[Array, Array]:
+    """P and R, a little off the singular ones."""
+    one = k.eye(P)
+    P = P + (1e-3 * _mean_diagonal(k, P) + _tiny(k, P)) * one
+    return P, R + (1e-6 * _mean_diagonal(k, R) + _tiny(k, R)) * one
+
+
+def _apart(ratio: Any) -> Any:
+    return ratio + 1.0 / ratio - 2.0
+
+
+def _traces(k: Kernels, A: Array) -> Array:
+    return k.real(k.xp.linalg.trace(A))
 
 
 def _roots(k: Kernels, A: Array) -> tuple[Array, Array]:

@@ -85,6 +85,8 @@ def of_ensemble(energy: Any, H: Any) -> Verdict:
 def _lowest(operator: Any) -> tuple[float, Any]:
     from scipy.sparse import linalg
 
+    if operator.size == 1:  # one level: Lanczos' method needs more
+        return float(operator(np.ones(1))[0]), np.ones(1)
     start = np.random.default_rng(0).standard_normal(operator.size)
     shifted = linalg.LinearOperator(  # by 1: ARPACK's accuracy is relative to the eigenvalue
         (operator.size,) * 2, matvec=lambda z: operator(z) + z, dtype=float
