@@ -20,8 +20,8 @@ import constrained as problems
 # Medians over four seeds: 13, 71, 34, 22 and 36.  One at a time: without looking at c before f
 # (MOST_LOOKS) the first is 16; without DAMPING 82, 71, 33, 317; with three pairs (PAIRS_KEPT) 12,
 # 91, 38, 24; without the second-order correction (BENT) the fourth is 29, if ρ never falls 28, and
-# with ten times the multipliers for ρ (PENALTY_MARGIN) the third is 40 and the fourth 28.  By the augmented
-# Lagrangian alone the last is in the thousands.
+# with ten times the multipliers for ρ (PENALTY_MARGIN) the third is 40 and the fourth 28.  By the
+# augmented Lagrangian alone the last is in the thousands.
 BUDGETS = {
     "nonnegative PCA 100×1": 14,
     "balanced cut 50×3": 80,
