@@ -136,6 +136,14 @@ MUTANTS = (
     ),
     Mutant(
         ROW_LEAVES,
+        "leaves = tuple(old if new.on else new for old, new in both)",
+        "pass",
+        "some matrices of a stack have models",
+        LEAVES,
+        "modelled_together",
+    ),
+    Mutant(
+        ROW_LEAVES,
         "WAITS = 1e-4",
         "WAITS = 0.0",
         "a leaf that is far ahead goes on into rounding",

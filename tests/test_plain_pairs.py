@@ -98,3 +98,41 @@ def test_a_preconditioner_is_not_plain():
     assert LBFGS().init(problem, x).pairs.changes is not None
     problem = replace(problem, precond=lambda X, G, aux: 0.5 * G)
     assert LBFGS().init(problem, x).pairs.changes is None
+
+
+def tree_fun(p):
+    R = {key: x - 0.5 + 0.1 * x**3 for key, x in p.items()}
+    G = {key: r * (1 + 0.3 * p[key] ** 2) for key, r in R.items()}
+    return 0.5 * sum(float(np.vdot(r, r)) for r in R.values()), G
+
+
+def tree_start(dtype=np.float64):
+    rng = np.random.default_rng(3)
+    start = {"W": stiefel.random_point(7, 3, seed=1), "b": rng.standard_normal(4), "c": np.ones(2)}
+    where = {"W": Stiefel(), "b": Euclidean(), "c": Euclidean()}
+    return {key: x.astype(dtype) for key, x in start.items()}, where
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_small_trees_keep_their_pairs_in_one_array(dtype, monkeypatch):
+    """The same steps as with an array for each leaf, which larger trees have: SMALL_TREE."""
+    start, where = tree_start(dtype)
+    problem, x = problem_of(tree_fun, start, where)
+    points = {}
+    for most in (memory.SMALL_TREE, 26):
+        monkeypatch.setattr(memory, "SMALL_TREE", most)
+        s = LBFGS().init(problem, x)
+        assert isinstance(s.pairs.S, tuple) == (most == 26)
+        for _ in range(9):
+            s = LBFGS().step(problem, s)
+        points[most] = s.x
+    for a, b in zip(*points.values(), strict=True):
+        assert np.allclose(a, b, atol=1e4 * np.finfo(dtype).eps)
+
+
+def test_leaves_of_two_kinds_have_arrays_of_their_own():
+    start, where = tree_start()
+    mixed = start | {"b": start["b"].astype(np.float32)}
+    for tree in (mixed, {key: x.astype(complex) for key, x in start.items()}):
+        problem, x = problem_of(tree_fun, tree, where)
+        assert isinstance(no_pairs(problem.geometry, x, 3).S, tuple)

@@ -11,7 +11,7 @@ from runs import problem_of, states
 from stiefel import Euclidean, Grassmann, Stiefel
 from stiefel.objectives import Brockett, KohnSham
 from stiefel.solvers import METHODS, row_leaves
-from stiefel.solvers.row_model import GIVEN_UP
+from stiefel.solvers.row_model import GIVEN_UP, OFF, Rows
 from test_row_model import perturbed, procrustes
 
 AUTO = METHODS["auto"]
@@ -273,3 +273,79 @@ def test_a_resumed_run_has_the_same_bits(tmp_path, name):
         rest = stiefel.minimize(fun, x, rtol=1e-9, checkpoint=path, resume=True)
         assert rest.nfev == whole.nfev
         assert all(np.array_equal(a, b) for a, b in zip(rest.x, whole.x, strict=True))
+
+
+# -- stacks -----------------------------------------------------------------------------------
+
+
+def stack(operators, quartic=0.0):
+    """½ tr XᵀAX for each matrix, and ¼Σx⁴ for the last one."""
+
+    def fun(X):
+        G = operators * X
+        f = 0.5 * float(np.vdot(X, G)) + 0.25 * quartic * float((X[-1] ** 4).sum())
+        G[-1] += quartic * X[-1] ** 3
+        return f, G
+
+    return fun
+
+
+def own_operators(count, n, spread=1.0):
+    rng, base = np.random.default_rng(3), np.arange(1.0, n + 1) ** 2 / n
+    scales = spread ** -np.linspace(0.0, 1.0, count)
+    return np.stack([c * base * (1.0 + 0.3 * rng.random(n)) for c in scales])[:, :, None]
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e3])
+def test_each_matrix_of_a_stack_has_its_operator(spread):
+    fun, x = stack(own_operators(4, 120, spread)), stiefel.random_point(4, 120, 4, seed=0)
+    found = [stiefel.minimize(fun, x, method=method, rtol=1e-8) for method in (AUTO, WITHOUT)]
+    assert all(run.success for run in found)
+    assert found[0].nfev < 0.4 * found[1].nfev
+    assert found[0].fun == pytest.approx(found[1].fun, rel=1e-10)
+
+
+def test_a_stack_with_one_other_function_is_the_same_bits():
+    """All matrices have models, or none has."""
+    fun, x = stack(own_operators(3, 60), 60.0), stiefel.random_point(3, 60, 3, seed=0)
+    a, b = (stiefel.minimize(fun, x, method=method, rtol=1e-7) for method in (AUTO, WITHOUT))
+    assert a.nfev == b.nfev and np.array_equal(a.x, b.x)
+
+
+def test_matrices_of_a_stack_are_modelled_together():
+    on = Rows(None, "known")
+    together = row_leaves._together
+    assert together(Rows(None, None, (OFF, OFF)), (on, OFF)).leaves == (OFF, OFF)
+    assert together(Rows(None, None, (OFF, OFF)), (on, on)).leaves == (on, on)
+    assert together(Rows(None, None, (OFF, OFF)), (on, GIVEN_UP)) == GIVEN_UP
+
+
+def test_large_stacks_stay_off():
+    most = row_leaves.MOST_MATRICES
+    for count in (most, most + 1):
+        x = stiefel.random_point(count, 20, 3, seed=0)
+        problem, x = problem_of(stack(own_operators(count, 20)), x, Stiefel())
+        assert (AUTO.init(problem, x).rows == GIVEN_UP) == (count > most)
+
+
+def test_a_stack_that_changes_its_mind_goes_on_without_models():
+    calls, fun = [], stack(own_operators(3, 60))
+    then = stack(own_operators(3, 60), 600.0)
+
+    def changing(X):
+        calls.append(1)
+        return (fun if len(calls) < 20 else then)(X)
+
+    taken = states(AUTO, changing, stiefel.random_point(3, 60, 3, seed=0), Stiefel(), 120)
+    assert all(leaf.exact for leaf in taken[10].rows.leaves)
+    assert taken[-1].rows == GIVEN_UP and taken[-1].pairs.in_use and taken[-1].failure is None
+
+
+def test_a_resumed_stack_has_the_same_bits(tmp_path):
+    fun, x = stack(own_operators(3, 60)), stiefel.random_point(3, 60, 3, seed=0)
+    whole = stiefel.minimize(fun, x, rtol=1e-9)
+    for cut in (2, 9, 30):
+        path = tmp_path / f"{cut}.npz"
+        stiefel.minimize(fun, x, rtol=1e-9, maxiter=cut, checkpoint=path)
+        rest = stiefel.minimize(fun, x, rtol=1e-9, checkpoint=path, resume=True)
+        assert rest.nfev == whole.nfev and np.array_equal(rest.x, whole.x)

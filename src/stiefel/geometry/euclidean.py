@@ -120,7 +120,8 @@ class FlatMetric:
         return a * V
 
     def dot(self, C: Array, D: Array) -> float:
-        return float(_dot(self.kernels_at(C), C, D))
+        k = self.kernels_at(C)
+        return float(np.vdot(C, D).real if k.pure_numpy else _dot(k, C, D))
 
     def dual(self, C: Array) -> Array:
         return C

@@ -96,8 +96,6 @@ class Sphere(Stiefel):
         return lowered._replace(G=lowered.G[..., 0])
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
-        if is_real_vector(self.kernels_at(X), X):
-            return real_vector.project_onto(X, W)
         if _has_columns(X):
             return super().raise_onto(X, W, metric)
         return super().raise_onto(X[..., None], W[..., None], metric)[..., 0]

@@ -134,10 +134,14 @@ class Stiefel:
         return _add_projection(self.kernels_at(X), X, W, 1.0)
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
-        """φ(W), perhaps written over W, which nobody needs any more."""
+        """φ(W), perhaps written over W, which nobody needs any more.
+
+        For a real column it is W itself, up to a part along X that the next ray takes off: the
+        same steps here, on ranks and in other libraries as of `solvers.memory`'s plain pairs.
+        """
         k = self.kernels_at(X).overwriting()
-        if X.shape[-1] == 1 and is_real_vector(k, X):
-            return real_vector.project_onto(X, W)
+        if X.shape[-1] == 1 and len(X.shape) == 2 and not k.is_complex(X):
+            return W
         return (fused if k.fuses and X.ndim == 2 else metrics).raise_index(k, X, W, metric)
 
     def lower_index(self, X: Array, T: Array) -> Array:

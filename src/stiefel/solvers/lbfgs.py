@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from stiefel.backends.arrays import kernels_for
 from stiefel.types import Aim, Gradient, Leaves, Point, Status, Tangent
 
@@ -148,7 +150,8 @@ class LBFGS:
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
-            look = row_leaves.looking_at_leaves if isinstance(x, tuple) else RowModel.init
+            single = not isinstance(x, tuple) and len(x.shape) == 2
+            look = RowModel.init if single else row_leaves.looking_at_leaves
             rows = look(self.rows, geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
@@ -197,9 +200,10 @@ class LBFGS:
             part = taken.t * max(1.0, s.aim.curve.bounded_length / self.longest)
             ends = StepEnds(s.x, s.at, x, at, part)
             rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
-            if rows.on or s.rows.on:
+            if rows.on or (rows.leaves and s.rows.on):
                 found = self._kept_of_leaves(problem, s, taken, pairs, learned, rows)
                 return self._aimed(problem, x, at, *found, rows, taken.watch, after=True)
+            pairs, learned = self._without(problem, s.rows, x, learned, pairs)  # a stack's
         known = rows.known
         if known is not None and known.exact:
             return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
@@ -233,13 +237,13 @@ class LBFGS:
         rows: Rows,
     ) -> tuple[Pairs, tuple[Learned, ...], float]:
         """Pairs, metrics and γ of the leaves that have no exact model."""
-        rest = rest_of(rows)
-        apart, needed, gamma = rest.problem(problem), s.pairs.rows, s.gamma
+        rest, needed, gamma = rest_of(rows), s.pairs.rows, s.gamma
+        if not rest.which:
+            return NOTHING, learned, gamma
+        apart = rest.problem(problem)
         if rest != rest_of(s.rows):  # their pairs are those of other leaves
             learned, needed = _with_columns(learned, s.rows, taken.X), ()
             pairs = no_pairs(apart.geometry, rest.of(taken.X), self.most_pairs)
-        if not rest.which:
-            return NOTHING, learned, gamma
         x, pair = rest.of(taken.X), rest.pair(taken.pair)
         if self.metric:
             seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
@@ -331,7 +335,7 @@ class LBFGS:
         rest, leaves = rest_of(rows), (self.rows, problem.geometry, rows, x, at, learned)
         T = row_leaves.exact_directions(*leaves, LONGEST_BY_ROWS)
         if not rest.which:
-            return T
+            return T if isinstance(x, tuple) else np.stack(T)
         known = rest.of(x), rest.part_of(at), pairs, rest.of(learned), gamma
         apart, rows = rest.problem(problem), Rows(None, None, rest.of(rows.leaves))
         if not rows.on:
@@ -366,7 +370,9 @@ class LBFGS:
 
 
 def _with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[Learned, ...]:
-    """The metrics with the D of exact models."""
+    """The metrics with the D of exact models; a stack keeps its own."""
+    if len(learned) < len(rows.leaves):
+        return learned
     parts = zip(learned, rows.leaves or (rows,), parts_of(x), strict=True)
     return tuple(
         leaf._replace(metric=leaf.metric._replace(D=kernels_for(X).asarray(known.columns.D, X)))

@@ -17,6 +17,7 @@ there is no normal part, with k = 1 there is one column: D and ω are then left 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -190,8 +191,7 @@ class LearnedMetric:
         if sum(sizes) == 1:
             return learned
         pairs = pairs_of(pair)
-        ss = np.concatenate([_squares(f, x, p.s) for (f, x), p in zip(leaves, pairs, strict=True)])
-        yy = np.concatenate([_squares(f, x, p.y) for (f, x), p in zip(leaves, pairs, strict=True)])
+        ss, yy = (_all_squares(leaves, sizes, parts) for parts in zip(*(p[:2] for p in pairs)))
         unit = learned[0].unit or float(yy.sum() / ss.sum())
         if not (unit > 0 and math.isfinite(unit)):
             return learned
@@ -206,11 +206,11 @@ class LearnedMetric:
         w = np.where(told, np.minimum(len(ss) * share, 1.0), 0.0)
         logs = np.log(np.where(told, yy, 1.0) / np.where(told, ss, 1.0 / unit) / unit)
         N, W = self.memory * N + w, self.memory * W + w * logs
-        scales, ends = _scales(N, W), np.cumsum(sizes)[:-1]
-        parts = zip(learned, leaves, *(np.split(v, ends) for v in (N, W, scales)), strict=True)
+        scales, ends = _scales(N, W), [0, *itertools.accumulate(sizes)]
+        parts = map(slice, ends, ends[1:])
         return tuple(
-            _with_scales(leaf, f, x, c)._replace(weights=n, stiffness=v, unit=unit)
-            for leaf, (f, x), n, v, c in parts
+            _with_scales(leaf, f, x, scales[i])._replace(weights=N[i], stiffness=W[i], unit=unit)
+            for leaf, (f, x), i in zip(learned, leaves, parts, strict=True)
         )
 
 
@@ -384,9 +384,16 @@ def _matrices(factor: Manifold, x: Array) -> int:
     return math.prod(x.shape[:-2]) if apart else 1
 
 
-def _squares(factor: Manifold, x: Array, C: Array) -> Array:
-    """‖C‖² of each of them."""
-    if _matrices(factor, x) == 1:
+def _all_squares(leaves: list[tuple[Any, Array]], sizes: list[int], parts: Any) -> Array:
+    """‖C‖² of every part of the leaves C."""
+    each = list(zip(leaves, sizes, parts, strict=True))
+    if sum(sizes) == len(each):
+        return np.array([f.dot(C, C) for (f, _), _, C in each])
+    return np.concatenate([_squares(f, x, size, C) for (f, x), size, C in each])
+
+
+def _squares(factor: Manifold, x: Array, size: int, C: Array) -> Array:
+    if size == 1:
         return np.array([factor.dot(C, C)])
     k = _kernels(factor, x)
     return np.asarray(k.to_numpy(matrix_squares(k, C)), dtype=float).ravel()

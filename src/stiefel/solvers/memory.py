@@ -34,12 +34,13 @@ from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
 from stiefel.backends.numpy import axpy
 from stiefel.geometry.ray import Secant
-from stiefel.types import Array, Cotangent, Gradient, Manifold, NumpyArray, Point, Tangent
+from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, NumpyArray, Point, Tangent
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
 # Entries of a point from which plain pairs are kept in single precision: their blocks would leave
 # the cache, and what a direction loses by it is 1e-14 of what a step gains.
 SINGLE_FROM = 8192
+SMALL_TREE = 8192  # entries of a tree whose leaves share one array: calls cost more than copies
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
@@ -213,8 +214,23 @@ def _kernels(geometry: Manifold, C: Array) -> Kernels:
 
 def _block(geometry: Manifold, G: Cotangent, rows: int) -> Any:
     if isinstance(G, tuple):
+        if _is_small_tree(geometry, G):
+            return np.zeros((rows, sum(leaf.size for leaf in G)), G[0].dtype)
         return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, G, strict=True))  # type: ignore[attr-defined]
     return _kernels(geometry, G).block(G, rows)
+
+
+def _is_small_tree(geometry: Manifold, G: Leaves) -> bool:
+    """Whether one array holds all leaves: real ones of NumPy, of one precision."""
+    factors, first = geometry.factors, G[0]  # type: ignore[attr-defined]
+    if not all(_kernels(f, leaf).pure_numpy for f, leaf in zip(factors, G, strict=True)):
+        return False
+    alike = first.dtype.kind == "f" and all(leaf.dtype == first.dtype for leaf in G)
+    return alike and sum(leaf.size for leaf in G) <= SMALL_TREE
+
+
+def _joined(C: Leaves) -> NumpyArray:
+    return np.concatenate([leaf.reshape(-1) for leaf in C])
 
 
 def _row(C: Array) -> Any:
@@ -225,6 +241,9 @@ def _row(C: Array) -> Any:
 def _write(geometry: Manifold, block: Any, i: int, C: Array) -> Any:
     """The block with C as its row i; in place where the library allows it."""
     if isinstance(C, tuple):
+        if not isinstance(block, tuple):
+            block[i] = _joined(C)
+            return block
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
         return tuple(_write(f, b, i, c) for f, b, c in leaves)
     return _kernels(geometry, C).write_row(block, i, C)
@@ -233,6 +252,8 @@ def _write(geometry: Manifold, block: Any, i: int, C: Array) -> Any:
 def _dot(geometry: Manifold, block: Any, C: Array) -> NumpyArray:
     """⟨block_i, C⟩ for all i."""
     if isinstance(C, tuple):
+        if not isinstance(block, tuple):
+            return block.dot(_joined(C)).astype(np.float64, copy=False)
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
         return sum(_dot(f, b, c) for f, b, c in leaves)  # type: ignore[return-value]
     k = _kernels(geometry, C)
@@ -244,6 +265,12 @@ def _add(
 ) -> Any:
     """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
     if isinstance(C, tuple):
+        if not isinstance(block, tuple):
+            whole, ends = a * _joined(C) + weights.astype(block.dtype, copy=False).dot(block), [0]
+            for leaf in C:
+                ends.append(ends[-1] + leaf.size)
+            parts = zip(C, ends, ends[1:], strict=False)
+            return tuple(whole[i:j].reshape(leaf.shape) for leaf, i, j in parts)
         leaves = zip(geometry.factors, C, block, strict=True)  # type: ignore[attr-defined]
         return tuple(_add(f, a, c, b, weights, overwrite) for f, c, b in leaves)
     return _kernels(geometry, C).block_add(a, C, block, weights, overwrite)

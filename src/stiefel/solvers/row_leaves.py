@@ -9,6 +9,9 @@ that has been goes off.  So H is a block for each exact leaf, and L-BFGS on the 
 with pairs, γ and metric of the rest alone.  Pairs of all leaves would be spoilt by the steps of the
 exact ones, which are no sample of curvature.  Within the rest, inexact models take the place of the
 metric on their leaves.  Each model bounds the step of its own leaf.
+
+The matrices of a stack are leaves, too, but of one metric: there are models for all of them, which
+are exact and begin with the same step, or for none.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from .row_model import GIVEN_UP, RowModel, Rows
 from .row_recognition import StepEnds
 
 WAITS = 1e-4  # part of the gradient below which an exact leaf stays where it is
+MOST_MATRICES = 16  # of a stack: each model costs as much as that of a single matrix
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,17 @@ def unmodelled(rows: Rows) -> SomeLeaves:
 
 def looking_at_leaves(model: RowModel, geometry: Manifold, X: Leaves, at: Gradient) -> Rows:
     """Nothing known yet; given up at once where no leaf can be modelled."""
-    if at.level is None:
+    if at.level is None or (not isinstance(X, tuple) and not _is_small_stack(geometry, X)):
         return GIVEN_UP
-    parts = enumerate(zip(_factors(geometry), X, strict=True))
+    parts = enumerate(zip(_factors(geometry, X), X, strict=True))
     leaves = tuple(model.init(factor, x, leaf_of(at, i)) for i, (factor, x) in parts)
-    return GIVEN_UP if all(leaf == GIVEN_UP for leaf in leaves) else Rows(None, None, leaves)
+    gone = all(leaf == GIVEN_UP for leaf in leaves)
+    return GIVEN_UP if gone else Rows(None, None, leaves)
+
+
+def _is_small_stack(geometry: Manifold, X: Array) -> bool:
+    numpy = getattr(getattr(geometry, "kernels", None), "pure_numpy", False)
+    return numpy and X.ndim == 3 and len(X) <= MOST_MATRICES
 
 
 def observed(
@@ -99,9 +109,11 @@ def observed(
 ) -> Rows:
     """What is known after one more step, leaf by leaf."""
     X0, at0, X, at, part = ends
-    factors, spans = _factors(problem.geometry), [leaf.metric.horizontal for leaf in learned]
+    factors, spans = _factors(problem.geometry, X), _spans(learned, rows)
     pairs = zip(spans, rows.leaves, strict=True)
-    strict = model if all(span or leaf.exact for span, leaf in pairs) else _exact_only(model)
+    stack = not isinstance(X, tuple)
+    inexact = not stack and all(span or leaf.exact for span, leaf in pairs)
+    strict = model if inexact else _exact_only(model, 1 if stack else model.widest)
 
     def leaf(i: int, old: Rows) -> Rows:
         if old.ended or (old.exact and _waits(factors[i], at0, i)):
@@ -111,14 +123,26 @@ def observed(
         return (model if old.on else strict).observe(alone, old, own, spans[i])
 
     leaves = tuple(leaf(i, old) for i, old in enumerate(rows.leaves))
+    if stack:
+        return _together(rows, leaves)
     gone = not rows.on and all(leaf.ended for leaf in leaves)
     return GIVEN_UP if gone else Rows(None, None, leaves)
 
 
+def _together(rows: Rows, leaves: tuple[Rows, ...]) -> Rows:
+    """Of a stack: those that are recognised before the others are looked at again."""
+    if any(leaf.ended for leaf in leaves) or (rows.on and not all(leaf.on for leaf in leaves)):
+        return GIVEN_UP
+    if not all(leaf.on for leaf in leaves):
+        both = zip(rows.leaves, leaves, strict=True)
+        leaves = tuple(old if new.on else new for old, new in both)
+    return Rows(None, None, leaves)
+
+
 @cache
-def _exact_only(model: RowModel) -> RowModel:
+def _exact_only(model: RowModel, widest: int) -> RowModel:
     """Inexact models lose beside leaves without any (Kohn–Sham and a quartic: 16 % more)."""
-    return replace(model, nearly=1e-300)
+    return replace(model, nearly=1e-300, widest=widest)
 
 
 def exact_directions(
@@ -131,17 +155,17 @@ def exact_directions(
     longest: float,
 ) -> tuple[Tangent, ...]:
     """−H∇f of the leaves with exact models, none longer than ``longest``; None for the others."""
+    spans = _spans(learned, rows)
 
     def leaf(i: int, factor: Manifold, known: Any) -> Tangent:
         if known is None or not known.exact:
             return None
         if _waits(factor, at, i):
             return factor.scale(0.0, at.G[i])
-        span = learned[i].metric.horizontal
-        T = model.direction(factor, known, NOTHING, x[i], leaf_of(at, i), span)
+        T = model.direction(factor, known, NOTHING, x[i], leaf_of(at, i), spans[i])
         return bounded(factor, T, longest)
 
-    leaves = enumerate(zip(_factors(geometry), rows.leaves, strict=True))
+    leaves = enumerate(zip(_factors(geometry, x), rows.leaves, strict=True))
     return tuple(leaf(i, factor, own.known) for i, (factor, own) in leaves)
 
 
@@ -184,5 +208,12 @@ def bounded(factor: Manifold, T: Tangent, longest: float) -> Tangent:
     return factor.scale(min(1.0, longest / (factor.bounded_length(T) or longest)), T)
 
 
-def _factors(geometry: Manifold) -> tuple[Any, ...]:
-    return getattr(geometry, "factors", ())
+def _factors(geometry: Manifold, X: Any = ()) -> tuple[Any, ...]:
+    """The manifolds of the leaves, or of the matrices of a stack."""
+    return getattr(geometry, "factors", None) or (geometry,) * len(X)
+
+
+def _spans(learned: tuple[Learned, ...], rows: Rows) -> list[bool]:
+    """Whether f is a function of the span, leaf by leaf; a stack has one answer."""
+    each = [leaf.metric.horizontal for leaf in learned]
+    return each if len(each) == len(rows.leaves) else each * len(rows.leaves)
