@@ -208,7 +208,7 @@ def torch_loss(A, second, C, x0):
         fun = lambda X: (X * (A @ X) * t).sum() + (X * (second @ X)).sum()
         value = (C * stiefel.torch.minimize(fun, x0, rtol=1e-13, gtol=1e-12).x).sum()
         value.backward()
-        return float(value), t.grad.numpy()
+        return float(value.detach()), t.grad.numpy()
 
     return loss
 

@@ -27,11 +27,13 @@ from stiefel.runs.progress import ProgressLine
 from stiefel.runs.result import Result
 from stiefel.types import Array, Manifolds, Status
 
+from . import nonnegative
 from .blocks import ConstraintBlock, blocks_of
 from .derivative_check import contradicting
 from .sequential_run import SequentialRun
 
-LEVEL_SLOPE = 1e-4  # of a slope, against the size of its parts
+# Of a slope, against the size of its parts: test_infeasible_constraints_are_told.
+LEVEL_SLOPE = 1e-4
 # Stages at which the violation did not fall and could not: test_a_level_violation_is_told_soon.
 STUCK_STAGES = 3
 
@@ -233,6 +235,7 @@ class _Run:
         omega, best_split = 0.1 * norm, math.inf
         stages: list[OuterStage] = []
         stuck = 0
+        has_owners = self._is_nonnegative(X)
         for _ in range(outer.outer_iterations):
             result = self._inner(X, max(omega, 0.5 * target))
             X = result.x
@@ -240,7 +243,10 @@ class _Run:
             f = L.smooth(X)[0]
             stage = OuterStage(X, W, f, result.gradient_norm, feasible, complementary)
             stages.append(stage)
-            if reason := self._reason(stage, target, result):
+            reason = self._reason(stage, target, result)
+            if reason is None and has_owners and nonnegative.is_nearly_nonnegative(X, feasible):
+                stage, reason = self._by_owners(stage, target, result)
+            if reason is not None:
                 return self._package(stage, result, reason, stages)
             L.W = W
             if split > 0.5 * best_split:
@@ -256,17 +262,7 @@ class _Run:
 
     def _sequential(self, X: Any, first: Result, target: float) -> tuple[Any, Result | None]:
         """The point that `sequential` reaches, and the result if it is the end."""
-        run = SequentialRun(
-            self.L.smooth,
-            self.L.blocks,
-            self.manifold,
-            lambda: self.L.nfev,
-            most_evaluations=math.inf if self.maxfun is None else self.maxfun,
-            most_iterations=self.maxiter,
-            most_seconds=math.inf if self.maxtime is None else self.maxtime,
-            callback=self.callback,
-            line=ProgressLine(None) if self.progress else None,
-        )
+        run = self._sequential_run(self.L.smooth, self.L.blocks, self.manifold)
         if not (isinstance(self.method, str) and self.method == "auto" and run.prepare(X)):
             return X, None
         s, m, status = run(X, target, self.outer.tolerance)
@@ -283,6 +279,48 @@ class _Run:
         if run.line is not None:
             run.line.close(finished.message)
         return X, finished
+
+    def _sequential_run(
+        self, smooth: Any, blocks: list[ConstraintBlock], manifold: Manifolds, whole: Any = None
+    ) -> SequentialRun:
+        """A run of `sequential`; ``whole`` is the map from its points to the user's."""
+        return SequentialRun(
+            smooth,
+            blocks,
+            manifold,
+            lambda: self.L.nfev,
+            most_evaluations=math.inf if self.maxfun is None else self.maxfun,
+            most_iterations=max(self.maxiter - self.nit, 0),
+            most_seconds=math.inf if self.maxtime is None else self.maxtime - self.seconds,
+            callback=nonnegative.whole_points(self.callback, whole),
+            line=ProgressLine(None) if self.progress and whole is None else None,
+        )
+
+    def _is_nonnegative(self, X: Any) -> bool:
+        if not isinstance(X, np.ndarray) or not nonnegative.asks_for_nonnegative(self.L.blocks, X):
+            return False
+        geometry, _ = bind(self.L.tree, leaves_of(self.L.tree, X, self.manifold), ALONE)
+        plain = type(geometry).__name__ == "Stiefel" and getattr(geometry, "B", None) is None
+        return plain and isinstance(self.method, str) and self.method == "auto"
+
+    def _by_owners(
+        self, stage: OuterStage, target: float, result: Result
+    ) -> tuple[OuterStage, Status | None]:
+        """The end of a run with X ≥ 0, by rows that belong to one column each; or no status."""
+        tolerance = self.outer.tolerance
+        found = nonnegative.owned_minimum(
+            self.L.smooth, self._sequential_run, stage.X, target, tolerance
+        )
+        if not isinstance(found, nonnegative.OwnedPoint):
+            return stage, found
+        self.nit += sum(run.nit for run in found.runs)
+        self.seconds += sum(float(run.history["seconds"][-1]) for run in found.runs)
+        stationarity = float(np.linalg.norm(found.remainder))
+        if not stationarity <= target:
+            return stage, None
+        result.grad, result.history = found.remainder, found.runs[-1].history
+        W = (-found.N.ravel(),)
+        return OuterStage(found.X, W, found.f, stationarity, 0.0, 0.0), Status.CONVERGED
 
     def _inner(self, X: Array, gtol: float) -> Result:
         spent = self.L.nfev

@@ -10,12 +10,14 @@ is a quadratic function of the multipliers on a box,
     V = −H(G − Jᵀν)
 
 It always has a solution; where the linearised constraints contradict each other, V lessens the
-violation as well as it can.  ρ follows the multipliers of the step without a bound on ν.
+violation as well as it can.  ρ follows the multipliers of the step without a bound on ν, up at once
+and down by half.
 
 Before f is evaluated, c is looked at: where R bends it, V is corrected to second order, by one more
-value of c.  A step is accepted if f + ρ Σ|violation| falls by a part of what the model says;
-otherwise B is doubled.  Pairs are carried along by projection and damped, after Powell, by
-BV = −(G − Jᵀν).
+value of c, and where f + ρ Σ|violation| cannot fall, with f by its gradient, B is doubled at the
+price of values of c alone.  A step is accepted if f + ρ Σ|violation| falls by a part of what the
+model says; otherwise B is doubled for another evaluation.  Pairs are carried along by projection
+and damped, after Powell, by BV = −(G − Jᵀν); a damped pair says nothing of the scale of B.
 """
 
 from __future__ import annotations
@@ -36,14 +38,15 @@ from .rows import ConstraintRows
 PAIRS_KEPT = 20
 DAMPING = 0.4  # of sᵀBs, which sᵀy must reach
 SUFFICIENT = 1e-4
-CLOSE_PREDICTION = 0.5  # of the predicted decrease: the model may be trusted more
 BENT = 0.5  # of the predicted decrease, lost by the curvature of c: then V is corrected
 UNBOUNDED = 1e6  # against ρ
+PENALTY_MARGIN = 1.5  # of ρ over the multipliers
 STEERING = 10.0
 LARGEST_FACTOR = 1e12
 MERIT_ROUNDING = 2e-14
 # Of a slope, against the size of its parts: test_a_start_where_the_violation_is_stationary.
 STUCK = 1e-5
+MOST_LOOKS = 8  # at c before an evaluation of f
 
 
 class Evaluated(NamedTuple):
@@ -116,7 +119,7 @@ class StepModel:
         nu, V = self.solve(most, 1.0)
         largest = float(np.max(np.abs(nu), initial=0.0))
         if largest < 0.999 * most:
-            return max(rho, 1.5 * largest), nu
+            return max(PENALTY_MARGIN * largest, 0.5 * (rho + PENALTY_MARGIN * largest)), nu
         now, best = self.rows.violation(), self.left(V)
         nu, V = self.solve(rho, 1.0)
         while now - self.left(V) < 0.5 * (now - best) and rho < most:
@@ -172,7 +175,7 @@ class SequentialQuadratic:
 
     def begin(self, at: Evaluated) -> State:
         size = float(np.linalg.norm(onto_tangents(self.space, at.x, at.g)))
-        gamma = 0.1 / size if 0 < size < math.inf else 1.0
+        gamma = 1.0 / size if 0 < size < math.inf else 1.0
         return State(at, np.zeros(len(at.rows.c)), 0.0, gamma=gamma)
 
     def model(self, s: State) -> tuple[State, StepModel, Measures]:
@@ -184,23 +187,27 @@ class SequentialQuadratic:
     def step(self, s: State, model: StepModel) -> State:
         """One trial; a refused one doubles B."""
         at, rho = s.at, s.rho
-        nu, V = model.solve(rho, s.factor)
-        predicted = model.predicted(V, rho)
-        x, c = self._arrival(s, model, V, predicted)
+        noise = MERIT_ROUNDING * (abs(at.f) + rho * float(np.max(np.abs(at.rows.c), initial=0.0)))
+        used = s.factor
+        for _ in range(MOST_LOOKS):
+            nu, V = model.solve(rho, used)
+            predicted = model.predicted(V, rho)
+            x, c = self._arrival(s, model, V, predicted, used)
+            drop = rho * (at.rows.violation() - at.rows.violation(c)) - float(at.g @ (x - at.x))
+            if not drop < SUFFICIENT * predicted - noise:
+                break
+            used *= 2.0
         new = self.evaluate(x, c)
         fell = at.merit(rho) - new.merit(rho)
-        noise = MERIT_ROUNDING * (abs(at.f) + rho * float(np.max(np.abs(at.rows.c), initial=0.0)))
         if not (math.isfinite(fell) and fell >= SUFFICIENT * predicted - noise):
             factor = s.factor * (2.0 if math.isfinite(fell) else 8.0)
             return s._replace(factor=factor, restarted=True, failed=factor > LARGEST_FACTOR)
-        good = not s.restarted and fell > CLOSE_PREDICTION * predicted
-        factor = max(1.0, 0.5 * s.factor) if good else s.factor
-        return self._remembered(s, model, nu, new)._replace(
-            at=new, nu=nu, factor=factor, restarted=False
+        return self._remembered(s, model, nu, new, used)._replace(
+            at=new, nu=nu, factor=1.0, restarted=False
         )
 
     def _arrival(
-        self, s: State, model: StepModel, V: Array, predicted: float
+        self, s: State, model: StepModel, V: Array, predicted: float, factor: float
     ) -> tuple[Array, Array]:
         """Where the step ends, corrected where the constraints bend away from it, and c there."""
         x = self.retract(s.at.x + V)
@@ -211,13 +218,15 @@ class SequentialQuadratic:
         lost = s.rho * (rows.violation(c) - model.left(V))
         if not lost > BENT * abs(predicted):
             return x, c
-        _, W = model.solve(s.rho, s.factor, c - rows.J @ V)
+        _, W = model.solve(s.rho, factor, c - rows.J @ V)
         if not float(W @ W) < 4.0 * float(V @ V):
             return x, c
         x = self.retract(s.at.x + W)
         return x, self.values(x)
 
-    def _remembered(self, s: State, model: StepModel, nu: Array, new: Evaluated) -> State:
+    def _remembered(
+        self, s: State, model: StepModel, nu: Array, new: Evaluated, factor: float
+    ) -> State:
         """The state with the pair of a step, and the older pairs carried to the new point."""
         space, x, at = self.space, new.x, s.at
 
@@ -227,9 +236,10 @@ class SequentialQuadratic:
         old = model.g - model.J.T @ nu
         p = carry(x - at.x)
         y = carry(new.g - new.rows.J.T @ nu) - carry(old)
-        Bp = -carry(old) / s.factor
+        Bp = -carry(old) / factor
         pBp, py = float(p @ Bp), float(p @ y)
-        if pBp > 0 and py < DAMPING * pBp:
+        damped = pBp > 0 and py < DAMPING * pBp
+        if damped:
             theta = (1.0 - DAMPING) * pBp / (pBp - py)
             y = theta * y + (1.0 - theta) * Bp
         pairs = [(carry(a), carry(b)) for a, b in zip(s.S, s.Y)] + [(p, y)]
@@ -237,7 +247,7 @@ class SequentialQuadratic:
             -PAIRS_KEPT:
         ]
         gamma = s.gamma
-        if kept and kept[-1][0] is p:
+        if kept and kept[-1][0] is p and not damped:
             gamma = float(p @ y) / float(y @ y)
         S, Y = tuple(a for a, _ in kept), tuple(b for _, b in kept)
         return s._replace(S=S, Y=Y, gamma=gamma)

@@ -93,7 +93,8 @@ class LBFGS:
     cost : {"usual", "cheap", "dear", "measure"}
         What an evaluation of f costs compared with a step of this method.  "cheap" keeps at most
         four pairs and no model of rows: fewer seconds and more evaluations.  "dear" keeps at
-        least thirty pairs.  "measure" chooses by the seconds that the first evaluation took:
+        least thirty pairs, and models small points, too, where that is inexact.  "measure"
+        chooses by the seconds that the first evaluation took:
         then two runs may differ, and with the other values they do not.
     sufficient_decrease : float
         The number c₁ of the line search.
@@ -151,7 +152,8 @@ class LBFGS:
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
             single = not isinstance(x, tuple) and len(x.shape) == 2
-            look = RowModel.init if single else row_leaves.looking_at_leaves
+            of_one = partial(RowModel.init, dear=self.cost == "dear")
+            look = of_one if single else row_leaves.looking_at_leaves
             rows = look(self.rows, geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 

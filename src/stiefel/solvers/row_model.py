@@ -49,6 +49,9 @@ from .row_recognition import CLOSE, REST, Looking, Recognised, StepEnds, looked
 from .row_rotations import SOFTEST, coupled
 
 FAR = 2.0  # ⟨s, y⟩/⟨y, Hy⟩ of a block, or its inverse, or that of a step in its first trial
+# Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
+# of a step: test_small_points_of_functions_of_the_span_go_without_an_inexact_model.
+SMALL_SPAN = 500
 DISAGREEMENTS = 2  # such steps in a row show that A is not what they see
 
 
@@ -156,12 +159,18 @@ class RowModel:
         check_open_interval(self, "nearly", 0.0, 1.0)
         check_open_interval(self, "decay", 0.0, 1.0)
 
-    def init(self, geometry: Manifold, X: Array, at: Gradient) -> Rows:
-        """Nothing known yet; given up at once where points are not tall single matrices."""
+    def init(self, geometry: Manifold, X: Array, at: Gradient, dear: bool = True) -> Rows:
+        """Nothing known yet; given up at once where points are not tall single matrices.
+
+        Small points of functions that are not ``dear`` are modelled exactly or not at all.
+        """
         kernels = getattr(geometry, "kernels", None)
         if kernels is None or at.level is None or isinstance(X, tuple) or len(X.shape) != 2:
             return GIVEN_UP
-        return OFF if 2 * X.shape[1] <= kernels.rows(X) else GIVEN_UP
+        n, k = kernels.rows(X), X.shape[1]
+        if 2 * k > n:
+            return GIVEN_UP
+        return OFF if dear or n * k > SMALL_SPAN else Rows(Looking(inexact=False))
 
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""

@@ -79,6 +79,7 @@ class Looking(NamedTuple):
     D: NumpyArray | None = None
     looks: int = 0  # at steps, since the last rest
     close: int = 0  # pairs in a row that were nearly symmetric
+    inexact: bool = True  # whether pairs of a function of the span that are nearly so will do
     rest: int = 0  # steps still to be passed over
     next_rest: int = REST
 
@@ -126,17 +127,18 @@ def looked(
         return old._replace(rest=old.rest - 1)
     seen = look(k, old.pairs, ends, problem.geometry.eps(ends.X))
     if seen is None:
-        return _unexplained(gates, old, span)
+        return _unexplained(gates, old, span and old.inexact)
+    nearly = span and old.inexact
     D = old.D if old.D is not None or not span else np.eye(len(seen.SY), dtype=seen.SY.dtype)
     if D is not None and old.looks and seen.asymmetry(D) <= (gate := widened(gates.gate, seen)):
         fits, C = _constant_part(gates, problem, k, seen, D, ends, gate, span)
         if fits:
             return Recognised(seen, D, C, True)
     if span and D is not None:
-        close = old.close + 1 if seen.asymmetry(D) <= gates.nearly else 0
+        close = old.close + 1 if nearly and seen.asymmetry(D) <= gates.nearly else 0
         if close == CLOSE:
             return Recognised(seen, D, None, False)
-        return _unexplained(gates, old._replace(close=close, D=D), span)
+        return _unexplained(gates, old._replace(close=close, D=D), nearly)
     pairs = remembered(k, old.pairs, seen)
     if old.pairs is None:
         return _unexplained(gates, old._replace(pairs=pairs), span)
