@@ -33,6 +33,7 @@ METRICS = "test_learned_metric.py"
 HOSTILE = "test_trust_hostile.py"
 ROUNDING = "test_trust_rounding.py"
 PAIRS_KEPT = "test_secant.py"
+PLAIN_PAIRS = "test_plain_pairs.py"
 LEARNED = "test_nonsmooth_learned.py"
 TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 
@@ -152,16 +153,16 @@ MUTANTS = (
     ),
     Mutant(
         ROW_LEAVES,
-        "if all(span or leaf.exact for span, leaf in pairs)",
-        "if True",
+        "not stack and all(span or leaf.exact for span, leaf in pairs)",
+        "not stack",
         "inexact models beside leaves without any",
         LEAVES,
         "same_bits",
     ),
     Mutant(
         ROW_LEAVES,
-        "if all(span or leaf.exact for span, leaf in pairs)",
-        "if False",
+        "not stack and all(span or leaf.exact for span, leaf in pairs)",
+        "False",
         "no inexact models in trees",
         LEAVES,
         "densities",
@@ -440,7 +441,7 @@ MUTANTS = (
     ),
     Mutant(
         LBFGS,
-        "if sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):",
+        "if sy > self.caution * length * math.sqrt(yy):",
         "if sy > 0:",
         "pairs that hardly curve are kept",
         PAIRS_KEPT,
@@ -448,11 +449,19 @@ MUTANTS = (
     ),
     Mutant(
         PAIRS,
-        "- diagonal * a).dot",
-        "- a).dot",
+        "_dot(geometry, Y, r) - diagonal * a).dot",
+        "_dot(geometry, Y, r) - a).dot",
         "the two-loop recursion without ⟨s, y⟩",
         BUDGETS,
         "brockett-lbfgs",
+    ),
+    Mutant(
+        PAIRS,
+        "changes.dot(a)) - diagonal * a).dot",
+        "changes.dot(a)) - a).dot",
+        "the recursion of plain pairs without ⟨s, y⟩",
+        PLAIN_PAIRS,
+        "two_loop",
     ),
     Mutant(
         PAIRS,

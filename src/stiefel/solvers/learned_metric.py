@@ -192,7 +192,8 @@ class LearnedMetric:
             return learned
         pairs = pairs_of(pair)
         ss, yy = (_all_squares(leaves, sizes, parts) for parts in zip(*(p[:2] for p in pairs)))
-        unit = learned[0].unit or float(yy.sum() / ss.sum())
+        step = float(ss.sum())  # nothing, where rounding leaves nothing of a step
+        unit = (learned[0].unit or float(yy.sum()) / step) if step > 0 else 0.0
         if not (unit > 0 and math.isfinite(unit)):
             return learned
         if learned[0].weights is None:

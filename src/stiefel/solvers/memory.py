@@ -112,17 +112,29 @@ def remember(
     if not most:
         blocks = _row(s), _row(y)
         return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
+    row = _free_row(needed)
+    S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
+    return Pairs(S, Y, *_bordered(pairs, row, _dot(geometry, S, y), sy))
+
+
+def _free_row(needed: tuple[int, ...]) -> int:
     row = 0
     while row in needed:
         row += 1
-    S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
+    return row
+
+
+def _bordered(
+    pairs: Pairs, row: int, products: NumpyArray, sy: float
+) -> tuple[NumpyArray, NumpyArray, tuple[int, ...]]:
+    """R⁻¹, ⟨s_i, y_i⟩ and the rows in use with a new y, of the ``products`` ⟨s_i, y⟩."""
     rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
-    if len(rows) == most:
+    if len(rows) == len(diagonal):
         gone, rows = rows[0], rows[1:]
         inverse[gone], inverse[:, gone], diagonal[gone] = 0.0, 0.0, 0.0
-    inverse[:, row] = inverse.dot(_dot(geometry, S, y)) / -sy
+    inverse[:, row] = inverse.dot(products) / -sy
     inverse[row, row], diagonal[row] = 1.0 / sy, sy
-    return Pairs(S, Y, inverse, diagonal, rows)
+    return inverse, diagonal, rows
 
 
 def apply_inverse(
@@ -151,21 +163,14 @@ def remember_plain(
     pairs: Pairs, pair: Secant, sy: float, yy: float, needed: tuple[int, ...], at: Gradient
 ) -> Pairs:
     """`remember`, with ⟨y, y⟩ = yy and with the gradient at the end of the step."""
-    B, _, inverse, diagonal, rows, changes, _ = pairs
+    B, changes, most, row = pairs.S, pairs.changes, len(pairs.diagonal), _free_row(needed)
     assert B is not None and changes is not None
-    most, row = len(diagonal), 0
-    while row in needed:
-        row += 1
     B[row], B[most + row] = pair.s.reshape(-1), pair.y.reshape(-1)
     ends = np.empty((2, B.shape[1]), B.dtype)
     ends[0], ends[1] = B[most + row], at.G.reshape(-1)
     found = _safe_products(B, ends, (math.sqrt(yy), at.norm))
-    rows, inverse, diagonal, changes = (*rows, row), inverse.copy(), diagonal.copy(), changes.copy()
-    if len(rows) == most:
-        gone, rows = rows[0], rows[1:]
-        inverse[gone], inverse[:, gone], diagonal[gone] = 0.0, 0.0, 0.0
-    inverse[:, row] = inverse.dot(found[:most, 0]) / -sy
-    inverse[row, row], diagonal[row] = 1.0 / sy, sy
+    inverse, diagonal, rows = _bordered(pairs, row, found[:most, 0], sy)
+    changes = changes.copy()
     changes[row] = changes[:, row] = found[most:, 0]
     return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
 
