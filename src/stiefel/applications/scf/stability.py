@@ -102,8 +102,8 @@ def _internal(mf: Any) -> tuple[bool | None, Any]:
     if "return_status" not in parameters:  # k-points with two spins: new orbitals if not stable
         orbitals = mf.stability(internal=True, external=False, verbose=0)[0]
         return _same(orbitals, mf.mo_coeff), orbitals
-    one = {"nroots": 1} if "kwargs" in parameters else {}  # the lowest root decides
-    found = mf.stability(internal=True, external=False, return_status=True, verbose=0, **one)
+    # With PySCF's own number of roots: one alone has missed −1e-4 (VO), which it is there to see.
+    found = mf.stability(internal=True, external=False, return_status=True, verbose=0)
     if len(found) == 2:  # two components: (orbitals, verdict)
         return bool(found[1]), found[0]
     return bool(found[2]), found[0]
