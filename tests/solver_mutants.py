@@ -517,7 +517,7 @@ MUTANTS = (
         "MARGIN = 0.2",
         "noise is believed",
         RATES,
-        "accelerated-rounding",
+        "gradient-descent-rounding",
     ),
     Mutant(
         TWO_SIDED,

@@ -715,3 +715,17 @@ def test_noise_in_the_gradient_costs_little():
 def test_parameters_are_checked(name, value, words):
     with pytest.raises((TypeError, ValueError), match=words):
         RowModel(**{name: value})
+
+
+@pytest.mark.parametrize("seed", [42, 86, 139, 394])
+def test_a_step_without_curvature_in_a_column_ends_no_run(seed):
+    """σ must lie above all c: where a column's newest y is rounding, its own bound is c itself."""
+    rng = np.random.default_rng(seed)
+    n, k = [(6, 2), (8, 3), (5, 2), (7, 1), (12, 4), (6, 5)][seed % 6]
+    A = rng.standard_normal((n, n))
+    A = A + A.T
+    start = np.linalg.eigh(A)[1][:, rng.permutation(n)[:k]]  # a saddle, mostly
+    fun = lambda X: (float(np.vdot(X, A @ X)), 2 * A @ X)
+    result = stiefel.minimize(fun, start, escape=True, seed=seed)
+    assert result.success
+    assert result.fun == pytest.approx(np.linalg.eigvalsh(A)[:k].sum(), rel=1e-6)

@@ -30,6 +30,7 @@ below the pairs of L-BFGS, which see what A does not tell.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -312,10 +313,10 @@ def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
     newest = np.concatenate((WW[U, U], WW[U, Z], WW[Z, Z])).dot(F).reshape(3, size, size)
     uu, uz, zz = (newest * F.conj()).sum(axis=1).real
     yy, sy = zz - 2.0 * c * uz + c * c * uu, float((uz - c * uu).sum())
-    if not sy > 0:  # the newest step saw no positive curvature: the largest that is known
-        return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())
     squares = list(zip(c.tolist(), yy.tolist(), strict=True))  # a few numbers need no arrays
-    sigma = max(shift + y / sy for shift, y in squares)
+    sigma = max(shift + y / sy for shift, y in squares) if sy > 0 else -math.inf
+    if not sigma > float(c.max()):  # the newest step saw no positive curvature, or none of a column
+        return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())  # all known
     for _ in range(50):
         excess, slope = -sy, 0.0
         for shift, y in squares:
