@@ -11,6 +11,8 @@ import stiefel
 from cases import LIBRARIES, gap, to_numpy
 from runs import states
 from stiefel import LBFGS, ComplexCircle, Euclidean, Stiefel
+from stiefel.backends.arrays import kernels_for
+from stiefel.geometry import fused
 from stiefel.geometry.metric import mean_metric, spread
 from stiefel.geometry.ray import squares
 from stiefel.objectives import Brockett, KohnSham, Procrustes
@@ -272,3 +274,18 @@ def test_spans_in_single_precision(dtype: Any) -> None:
     for seed in range(3):
         X0 = stiefel.random_point(60, 4, seed=seed, dtype=dtype)
         assert stiefel.minimize(fun, X0, rtol=1e-4).nfev <= 35
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_mean_metric_of_differences_that_are_rounding(dtype):
+    """R = yy − BB may have eigenvalues beneath zero, by rounding; D is positive all the same."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        Q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+        P = (Q * np.array([1.0, 1e-2, 1e-4, 1e-8])) @ Q.T
+        R = (Q * np.array([1.0, 1e-9, -1e-6, -1e-3])) @ Q.T
+        D = fused.mean_metric(kernels_for(P), P.astype(dtype), R.astype(dtype), 100.0)
+        values = np.linalg.eigvalsh(D.astype(float))
+        assert values[0] > 0
+        assert values[-1] / values[0] <= 101
+        assert np.prod(values) == pytest.approx(1.0, rel=1e-3)

@@ -181,8 +181,11 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     L = cholesky(P)
     values, V = eigh(_hermitian(_adjoint(L).dot(R).dot(L)))
     LV = L.dot(V)
-    D = (LV / np.sqrt(np.maximum(values, small.tiny))).dot(_adjoint(LV))
+    # R is a difference: what is beneath the rounding of the largest value is not known.
+    values = np.maximum(values, max(small.eps * values[-1], small.tiny))
+    D = (LV / np.sqrt(values)).dot(_adjoint(LV))
     values, vectors = eigh(_hermitian(D))
+    values = np.maximum(values, small.eps * values[-1])
     values /= values[0]  # they are ascending
     np.minimum(values, largest_ratio, out=values)
     values /= math.exp(sum(map(math.log, values.tolist())) / size)
