@@ -3,8 +3,8 @@
     python benchmarks/beside.py [--rounds 3] [--cost usual] [name ...]
 
 One thread; every entry is the least of so many rounds, in which the contestants take turns; f's
-own time is taken off.  Small sizes first, then the libraries.  What is asked of each line stands
-beside it as a ratio.
+own time is taken off.  First a call that takes no step, then small sizes, then the libraries.  What
+is asked of each line stands beside it as a ratio.
 """
 
 from __future__ import annotations
@@ -138,6 +138,17 @@ def unit(n: int, k: int) -> Case:
     return Case(fun, start, where, loop="unit", peer=("Oblique", n, k))
 
 
+def stack(count: int, n: int) -> Case:
+    """The same vectors as rows."""
+    columns, where = quadratic(n, count), Sphere()
+
+    def fun(X: Array) -> tuple[float, Array]:
+        f, G = columns(np.ascontiguousarray(X.T))
+        return f, np.ascontiguousarray(G.T)
+
+    return Case(fun, where.random(count, n, seed=0), where, loop=None)
+
+
 def tall(n: int, k: int, iterations: int = 100) -> Case:
     point = stiefel.random_point(n, k, seed=0)
     return Case(quadratic(n, k), point, iterations=iterations, peer=("Stiefel", n, k))
@@ -166,6 +177,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "200 of 64x64": lambda: stacked(200, 64, 12),
     "vector 16384": lambda: sphere(16384),
     "2000 unit vectors": lambda: unit(20, 2000),
+    "2000 vectors as rows": lambda: stack(2000, 20),
     "torch tree": tree_torch,
     "numpy tree": tree_numpy,
     "100x5": lambda: tall(100, 5, 200),
@@ -186,6 +198,15 @@ def ours(case: Case, cost: str) -> tuple[float, float]:
         result = stiefel.minimize(fun, case.start, manifold=case.manifold, **options)
     beside = 1e3 * (time.process_time() - start - fun.seconds)
     return beside / fun.calls, beside / max(result.nit, 1)
+
+
+def unmoved(calls: int = 200) -> float:
+    """Milliseconds of a call that takes no step, f included; 40×4."""
+    fun, X = quadratic(40, 4), stiefel.random_point(40, 4, seed=0)
+    start = time.process_time()
+    for _ in range(calls):
+        stiefel.minimize(fun, X, maxiter=0)
+    return 1e3 * (time.process_time() - start) / calls
 
 
 def looped(case: Case) -> float:
@@ -241,7 +262,7 @@ def line(name: str, case: Case, rounds: int, cost: str) -> str:
             note("QR", lambda: factorised(case))
     least = {key: min(values) for key, values in found.items()}
     mine, whole = least.pop("call"), least.pop("iteration")
-    text = f"{name:18} auto {mine:9.3f} a call {whole:9.3f} an iteration"
+    text = f"{name:20} auto {mine:9.3f} a call {whole:9.3f} an iteration"
     for key, value in least.items():
         text += f" | {key} {value:.3f}, ratio {(whole if key == 'QR' else mine) / value:.2f}"
     return text
@@ -253,6 +274,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cost", default="usual", help="the option of `auto`")
     given = parser.parse_args()
+    if not given.names or "call" in given.names:
+        print(f"{'a call, no step':18} auto {min(unmoved() for _ in range(given.rounds)):9.3f}")
     for name, make in CASES.items():
         if not given.names or any(word in name for word in given.names):
             print(line(name, make(), given.rounds, given.cost), flush=True)

@@ -110,6 +110,35 @@ def large(count: int, seed: int) -> None:
     print(f"  {np.sum(np.array(same) & early):,} of {early.sum():,} that end first: the same bits")
 
 
+def general(count: int, seed: int) -> None:
+    """Functions that no model recognises: the same with the fourth powers of all entries."""
+    A, weights, x0 = problems(count, seed=seed, scales=1.0)
+    sample = np.linspace(0, count - 1, min(count, 100)).astype(int)
+
+    def fun(X, index):
+        AX, cubes = (A if len(index) == len(A) else A[index]) @ X * weights, X * X * X
+        return np.einsum("bij,bij->b", X, AX + cubes), 2 * AX + 4 * cubes
+
+    def one(M):
+        def value_and_gradient(X):
+            MX, cubes = (M @ X) * weights, X * X * X
+            return float(np.vdot(X, MX + cubes)), 2 * MX + 4 * cubes
+
+        return value_and_gradient
+
+    started = time.process_time()
+    single = [stiefel.minimize(one(A[b]), x0[b], rtol=1e-6) for b in sample]
+    loop = (time.process_time() - started) * count / len(sample)
+    started = time.process_time()
+    found = stiefel.minimize_many(fun, x0, rtol=1e-6)
+    whole = time.process_time() - started
+    print(
+        f"{count:,} with fourth powers: {found.message}; 1/{loop / whole:.1f} of the loop's CPU, "
+        f"{whole / found.nfev.sum() * 1e6:.1f} µs an evaluation; evaluations "
+        f"{found.nfev.mean():.0f} each, in a loop {np.mean([r.nfev for r in single]):.0f}"
+    )
+
+
 def verified(A, weights, x0, found, rtol):
     """Whether the projected gradient at every point is as small as it was asked to be."""
 
@@ -217,6 +246,7 @@ def main(count: int = 1000, seed: int = 0) -> None:
     forty(seed)
     hundred(seed)
     large(count, seed)
+    general(count, seed)
     if importlib.util.find_spec("jax"):
         mapped(seed)
         derivative("jax", seed)

@@ -43,8 +43,10 @@ LEAVES = "test_row_leaves.py"
 # Where the lines stand.
 FRAMED = "geometry/framed.py"
 METRIC = "solvers/learned_metric.py"
+LEAF_SCALES = "solvers/leaves.py"
 OPERATOR = "nonsmooth/learned_operator.py"
 LEAPS = "nonsmooth/leap.py"
+QUASI_NEWTON = "nonsmooth/quasi_newton.py"
 STEIHAUG = "solvers/steihaug.py"
 TRUST = "solvers/trust_region.py"
 CG = "solvers/conjugate_gradient.py"
@@ -54,6 +56,7 @@ ROWS = "solvers/row_model.py"
 ROW_MEMORY = "solvers/row_memory.py"
 RECOGNITION = "solvers/row_recognition.py"
 ROW_LEAVES = "solvers/row_leaves.py"
+ROTATIONS = "solvers/row_rotations.py"
 SECANT = "solvers/secant_search.py"
 TWO_SIDED = "solvers/two_sided.py"
 WOLFE = "solvers/wolfe.py"
@@ -121,11 +124,43 @@ MUTANTS = (
     ),
     Mutant(
         RECOGNITION,
-        "if close == CLOSE:",
+        "if old.inexact and old.rests and found <= gates.nearly:",
         "if False:",
         "nearly quadratic functions of the span are left alone",
         "test_row_model.py",
         "span_gain",
+    ),
+    Mutant(
+        RECOGNITION,
+        "if old.inexact and old.rests and found <= gates.nearly:",
+        "if old.inexact and found <= gates.nearly:",
+        "inexact models begin at once",
+        "test_row_model.py",
+        "short_runs",
+    ),
+    Mutant(
+        RECOGNITION,
+        "(old.rests or not hopeless)",
+        "True",
+        "five looks at a span that has no exact structure",
+        "test_row_model.py",
+        "one_look",
+    ),
+    Mutant(
+        ROTATIONS,
+        "factor = well_conditioned_cholesky(S, SOFTEST)",
+        "factor = well_conditioned_cholesky(S, 0.0)",
+        "soft rotations are inverted as they are",
+        "test_row_rotations.py",
+        "soft_rotation",
+    ),
+    Mutant(
+        ROW_MEMORY,
+        "WX[:, :p] = cross.reshape(4 * p, k).dot(inverse(np.eye(k) - B))",
+        "WX[:, :p] = cross.reshape(4 * p, k).dot(inverse(np.eye(k) + B))",
+        "Gram matrices carried to another point",
+        "test_row_model.py",
+        "carried",
     ),
     Mutant(
         ROW_MEMORY,
@@ -233,14 +268,14 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "return self._balanced(geometry, X, pair, seen)",
+        "return balanced(leaves, pair, seen, self.memory, self.least_share)",
         "return seen",
         "leaves of a tree are not balanced",
         PIECES,
         "leaves_of_a_tree",
     ),
     Mutant(
-        METRIC,
+        LEAF_SCALES,
         "np.exp(0.5 * np.where(known",
         "np.exp(np.where(known",
         "balance of leaves without its root",
@@ -687,16 +722,16 @@ MUTANTS = (
     ),
     Mutant(
         LEDGER,
-        "or at.f < best.f - noise",
-        "or at.f < best.f + noise",
+        "or f < best.f - noise",
+        "or f < best.f + noise",
         "a best point worse by the noise",
         PIECES,
         "best_point",
     ),
     Mutant(
         LEDGER,
-        "(at.f <= best.f + noise and at.norm < best.norm)",
-        "at.norm < best.norm",
+        "(f <= best.f + noise and norm < best.norm)",
+        "norm < best.norm",
         "the best point is the one of the smallest gradient",
         PIECES,
         "best_point",
@@ -724,6 +759,30 @@ MUTANTS = (
         "leaps that F refuses",
         LEARNED,
         "looked_quadratic",
+    ),
+    Mutant(
+        LEAPS,
+        "NO_OPERATOR if is_ready(s) else s.operator",
+        "NO_OPERATOR",
+        "nothing is learned from a refused leap",
+        LEARNED,
+        "refused_leap",
+    ),
+    Mutant(
+        QUASI_NEWTON,
+        "BOLD = 0.7",
+        "BOLD = 1.0",
+        "proximal steps of the usual length",
+        "test_nonsmooth_steps.py",
+        "bold_steps_pay",
+    ),
+    Mutant(
+        QUASI_NEWTON,
+        "noise = 2.0 * problem.noise.level(at.magnitude)",
+        "noise = 2.0 * problem.noise.level(at.total)",
+        "f and h cancel without rounding",
+        "test_nonsmooth_hostile.py",
+        "cancel_keep_their_rounding",
     ),
 )
 
@@ -754,6 +813,7 @@ def failure(path: Path, arguments: list[str]) -> str | None:
     """The first of these tests that fails with the package in ``path``."""
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join([str(path), str(HERE)])}
+    environment["STIEFEL_COMPILED"] = "0"  # mutants are of the text, which kernels must agree with
     command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:cacheprovider"]
     command.append("--timeout=120")
     done = subprocess.run(

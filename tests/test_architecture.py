@@ -3,7 +3,6 @@
 import ast
 import importlib
 import re
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -232,18 +231,6 @@ def test_the_experiments_use_public_names():
                 first, _, rest = name.partition(".")
                 public = rest in ("", *stiefel.__all__) or rest.startswith(PUBLIC_PARTS)
                 assert first != "stiefel" or public, f"{path.name} imports {name}"
-
-
-def test_the_wheel_has_the_library_and_nothing_else(tmp_path):
-    pytest.importorskip("hatchling")
-    from hatchling.builders.wheel import WheelBuilder
-
-    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    with zipfile.ZipFile(wheel) as archive:
-        files = {name for name in archive.namelist() if ".dist-info/" not in name}
-    ours = {str(path.relative_to(SOURCE.parent)) for path in MODULES} | {"stiefel/py.typed"}
-    assert files == ours
-    assert not [name for name in files if "experiment" in name or "peer_" in name]
 
 
 def test_nothing_prints_outside_the_command_line():

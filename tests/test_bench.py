@@ -17,6 +17,7 @@ pytest.importorskip("stiefel_experiments", reason="needs pip install ./experimen
 
 from stiefel_experiments import Request, perform
 from stiefel_experiments.bench import measures, peer_scipy, report, solvers
+from stiefel_experiments.bench import runs as bench_runs
 from stiefel_experiments.bench.meter import Meter, OutOfTime, Reached
 from stiefel_experiments.bench.problems import PROBLEMS
 from stiefel_experiments.bench.runs import FORMAT, Extent, Run, measure, plan
@@ -133,6 +134,18 @@ def test_our_counts_are_those_of_the_result():
     assert result.success
     assert result.nfev >= m.values  # a point evaluated twice is one point for the meter
     assert m.points <= m.values and m.gradients <= result.njev
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [([0.03, 0.01, 0.02, 0.04, 0.05], 0.01), ([0.2], 0.2)]
+)
+def test_the_least_time_of_a_short_run_counts(seconds, expected, monkeypatch):
+    left = iter(seconds)
+    found = lambda run: {"status": "CONVERGED", "cpu_seconds": next(left)}
+    monkeypatch.setattr(bench_runs, "measure", found)
+    monkeypatch.setattr(bench_runs, "_warm_up", lambda solver: None)
+    assert bench_runs.execute(Run("quick-sphere", "lbfgs", 0, 1.0))["cpu_seconds"] == expected
+    assert next(left, None) is None
 
 
 def test_a_limit_and_an_error_are_results(monkeypatch):

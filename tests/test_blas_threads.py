@@ -193,6 +193,28 @@ def test_one_thread_is_left_alone(libraries):
     assert blas_threads.threads_for(np.zeros((4, 2))).libraries == []
 
 
+def test_only_an_openblas_with_its_own_threads_is_called_directly():
+    class Controller(Library):
+        threading_layer, symbols = "pthreads", {}
+
+        def _get_symbol(self, name):
+            return self.symbols.get(name)
+
+    plain, found = Library("blas.so", 8), Controller("blas.so", 8)
+    assert blas_threads._direct(plain) is plain
+    assert blas_threads._direct(found) is found
+    found.symbols = {
+        "openblas_get_num_threads": found.get_num_threads,
+        "openblas_set_num_threads": found.set_num_threads,
+    }
+    direct = blas_threads._direct(found)
+    direct.set_num_threads(3)
+    assert type(direct) is blas_threads.OpenBlas
+    assert direct.get_num_threads() == found.threads == 3
+    found.threading_layer = "openmp"  # its number belongs to the thread that sets it
+    assert blas_threads._direct(found) is found
+
+
 def test_the_real_libraries_are_found_and_restored():
     program = (
         "import threadpoolctl, numpy, scipy.linalg, stiefel\n"

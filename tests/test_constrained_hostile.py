@@ -98,9 +98,21 @@ def test_contradictions_are_told_soon(seed):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_level_violation_is_told_soon(method):
-    """Without STUCK_STAGES the penalty grows for thousands of evaluations."""
+    """Where no short way lessens it; otherwise the penalty grows for thousands of evaluations."""
     result = solve(NonlinearConstraint(lambda X: X[:, 0] @ X[:, 0], 2, 2), method, maxfun=100)
     assert result.status is Status.INFEASIBLE, result.message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_largest_violation_is_left(method):
+    """x ≥ 0 from x = −y: every entry is wrong, and to first order no direction helps."""
+    rng = np.random.default_rng(4)
+    y = 0.1 + rng.uniform(size=(20, 1))
+    y /= np.linalg.norm(y)
+    fun = lambda X: (-0.5 * float(np.vdot(X, y)) ** 2, -float(np.vdot(X, y)) * y)
+    result = stiefel.minimize(fun, -y, bounds=(0, None), method=method)
+    assert result.success, result.message
+    np.testing.assert_allclose(result.x, y, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)

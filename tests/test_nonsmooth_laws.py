@@ -94,7 +94,8 @@ def test_every_law(run):
     assert (result.nfev, result.nhev) == (fun.calls, fun.products)
     assert X.dtype == np.dtype(dtype)
     values = result.history["value"]
-    assert np.all(np.diff(values) <= 10 * np.finfo(X.dtype).eps * np.abs(values).max())
+    size = max(np.abs(values).max(), abs(result.smooth) + abs(result.nonsmooth))
+    assert np.all(np.diff(values) <= 20 * np.finfo(X.dtype).eps * size)
     # zeros are exact, the rest is orthonormal
     assert np.array_equal(result.support, term.support(X))
     assert 0.02 < np.mean(X == 0) < 0.98
@@ -173,9 +174,9 @@ def test_a_tree_keeps_the_laws_leaf_by_leaf():
     assert L["b"] is None
 
 
-def test_curved_pairs_of_f_are_enough():
-    """Median 74 evaluations; 126 if steps along the smooth piece are always taken."""
-    manifold, shape, dtype, term = CASES["L1 complex"]
+def spent_on_quartics(name):
+    """Evaluations of six starts without learning, to 1e-8."""
+    manifold, shape, dtype, term = CASES[name]
     spent = []
     for seed in range(10, 16):
         result = stiefel.minimize(
@@ -188,4 +189,14 @@ def test_curved_pairs_of_f_are_enough():
         )
         assert result.success, result.message
         spent.append(result.nfev)
-    assert np.median(spent) <= 95
+    return spent
+
+
+def test_curved_pairs_of_f_are_enough():
+    """521 evaluations; 998 if steps along the smooth piece are always taken."""
+    assert sum(spent_on_quartics("L1 complex")) <= 650
+
+
+def test_the_curvature_of_the_term_is_needed():
+    """819 evaluations; 2,805 with ENOUGH_CURVED = 0, and 4,531 without such steps."""
+    assert sum(spent_on_quartics("rows")) <= 1100

@@ -27,10 +27,11 @@ PROTOCOLS = {
 }
 # Modules that say the same of other arrays: single columns, NumPy's own, many problems at once.
 TWINS = [
-    {"geometry/cayley", "geometry/vector", "geometry/fused"},
-    {"geometry/fused", "geometry/ray"},
-    {"geometry/fused", "geometry/metric"},
-    {"geometry/fused", "geometry/stiefel"},
+    {"geometry/cayley", "geometry/vector", "geometry/fused", "geometry/compiled"},
+    {"geometry/fused", "geometry/compiled", "geometry/ray"},
+    {"geometry/fused", "geometry/compiled", "geometry/metric"},
+    {"geometry/fused", "geometry/compiled", "geometry/stiefel"},
+    {"geometry/compiled", "geometry/grassmann"},
     {"batched/memory", "solvers/memory"},
     {"batched/learned", "solvers/learned_metric"},
     {"batched/leaves", "types"},

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import stiefel
 from runs import problem_of
-from stiefel import LBFGS, Euclidean, Oblique, Sphere, Stiefel
+from stiefel import LBFGS, ComplexCircle, Euclidean, Oblique, Sphere, Stiefel
+from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.ray import Secant
 from stiefel.solvers import memory
-from stiefel.solvers.memory import is_plain, no_pairs, plain_direction, remember_plain
+from stiefel.solvers.memory import free_rows, is_plain, no_pairs, plain_direction, remember_plain
 from stiefel.types import Gradient
 
 
@@ -42,6 +45,17 @@ def two_loops(kept, g, gamma):
     return -r
 
 
+KERNELS = kernels_for(np.zeros(1))
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def version(request, monkeypatch):
+    """Everything once more without the compiled kernels."""
+    if request.param == "numpy":
+        monkeypatch.setattr(KERNELS, "compiled", None)
+
+
+@pytest.mark.usefixtures("version")
 @pytest.mark.parametrize("entries", [12, 30_000, memory.SMALL_PRODUCT // 4])
 @pytest.mark.parametrize("count", [1, 3, 11])
 def test_the_direction_is_that_of_the_two_loop_recursion(entries, count):
@@ -55,6 +69,24 @@ def test_the_direction_is_that_of_the_two_loop_recursion(entries, count):
         assert error <= (3e-6 if single else 1e-13) * np.linalg.norm(expected)
 
 
+@pytest.mark.usefixtures("version")
+@pytest.mark.parametrize("entries", [7, memory.SINGLE_FROM])
+def test_complex_pairs_are_pairs_of_their_real_numbers(entries):
+    rng, ends = np.random.default_rng(6), []
+    g, *steps = rng.standard_normal((6, entries, 2))
+    for form in (lambda A: A, lambda A: A.view(complex)[..., 0]):
+        at = Gradient(0.0, form(g), float(np.linalg.norm(g)))
+        pairs = no_pairs(Euclidean(), at.G, 3, True)
+        for s in steps:
+            known = 2.0 * float(np.vdot(s, s)), 4.0 * float(np.vdot(s, s))
+            pairs = remember_plain(pairs, Secant(form(s), 2.0 * form(s)), *known, pairs.rows, at)
+        T = plain_direction(pairs, at, 0.3)
+        assert T.shape == at.G.shape and T.dtype == at.G.dtype
+        ends.append(np.ascontiguousarray(T).view(float).reshape(entries, 2))
+    np.testing.assert_array_equal(*ends)
+
+
+@pytest.mark.usefixtures("version")
 @pytest.mark.parametrize("scale", [1e-25, 1e-60, 1e25])
 def test_small_and_large_numbers_do_not_vanish_in_single_precision(scale):
     """Squares of 1e-25 would (SMALL, LARGE); 1e-60 leaves nothing, and no warning (FINEST)."""
@@ -64,6 +96,106 @@ def test_small_and_large_numbers_do_not_vanish_in_single_precision(scale):
     if scale > 1e-38:
         expected = two_loops(kept, at.G, 0.05)
         assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+@pytest.mark.skipif(KERNELS.compiled is None, reason="no compiled kernels")
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([1, 2, 7, 8, 9, 33, 1023, 1024, 1025, 9000]),
+    st.integers(1, 9),
+    st.integers(-20, 20),
+)
+def test_compiled_pairs_are_those_of_numpy(seed, entries, count, exponent):
+    scale = 10.0**exponent
+
+    def everything():
+        rng = np.random.default_rng(seed)
+        at = Gradient(0.0, scale * rng.standard_normal(entries), scale * entries**0.5)
+        pairs = no_pairs(Euclidean().bind(at.G), at.G, 4, True)
+        for _ in range(count):
+            s, noise = rng.standard_normal((2, entries))
+            y = scale * (2.0 * s + 0.1 * noise)
+            known = float(s @ y), float(y @ y)
+            pairs = remember_plain(pairs, Secant(s, y), *known, pairs.rows, at)
+        T = plain_direction(pairs, at, 0.3 / scale)
+        used = list(pairs.rows)
+        return pairs.rows, pairs.inverse, pairs.changes[np.ix_(used, used)], T
+
+    found = everything()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KERNELS, "compiled", None)
+        expected = everything()
+    close = 1e-4 if entries >= memory.SINGLE_FROM else 1e-10
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, e, rtol=close, atol=close * np.max(np.abs(e)))
+
+
+def test_rows_that_are_not_in_use_are_not_read():
+    """They may hold anything: a step that was refused, or no numbers."""
+    pairs, at, _ = filled(40, 3)
+    expected = plain_direction(pairs, at, 0.05)
+    free = [row for row in range(len(pairs.diagonal)) if row not in pairs.rows]
+    pairs.S[free] = pairs.S[[len(pairs.diagonal) + row for row in free]] = 1e30
+    for known in (pairs, pairs.after_aiming()):
+        np.testing.assert_allclose(plain_direction(known, at, 0.05), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_pair_that_stands_in_its_row_already(dtype):
+    """Curves write their pairs there; the same as a pair that is handed over."""
+    rng = np.random.default_rng(3)
+    n = memory.SINGLE_FROM if dtype is np.float32 else 50
+    at = Gradient(0.0, rng.standard_normal(n), n**0.5)
+    ends = []
+    for inside in (False, True):
+        rng, pairs = np.random.default_rng(4), no_pairs(Euclidean(), at.G, 3, True)
+        for _ in range(5):
+            s = rng.standard_normal(n)
+            pair = Secant(s, 2.0 * s)
+            if inside:
+                place = free_rows(pairs)
+                place[0][:], place[1][:] = pair[:2]
+                pair = Secant(*place)
+            known = 2.0 * float(s @ s), 4.0 * float(s @ s)
+            pairs = remember_plain(pairs, pair, *known, pairs.rows, at)
+        ends.append(plain_direction(pairs, at, 0.3))
+    np.testing.assert_array_equal(*ends)
+
+
+def test_what_is_no_block_of_pairs_is_refused():
+    if KERNELS.compiled is None:
+        pytest.skip("no compiled kernels")
+    B, small, x = np.zeros((6, 4)), np.zeros((3, 3)), np.ones(4)
+
+    def remember(block=B, rows=(0, 1), s=x, inverse=small, slopes=None):
+        slopes = np.zeros(6) if slopes is None else slopes
+        ends = (x, x, 1.0, (1.0, 1.0), inverse, np.zeros(3), np.zeros((3, 3)), slopes)
+        KERNELS.compiled.plain_remember(block, rows, s, *ends)
+
+    remember()
+    read_only = B.copy()
+    read_only.flags.writeable = False
+    for wrong in (
+        {"block": B[:, :3]}, {"block": B.astype(int)[:, ::2]}, {"block": read_only}, {"rows": (3,)},
+        {"rows": (-1,)}, {"rows": ()}, {"rows": [0]}, {"rows": ("a",)}, {"rows": (0,) * 4},
+        {"s": x[:3]}, {"inverse": small[:2]}, {"slopes": np.zeros(5)},
+    ):  # fmt: skip
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            remember(**wrong)
+
+
+def test_long_points_keep_half_as_many_pairs():
+    """LONG_PLAIN: reading the others takes longer than the rest of a step."""
+    for n, cost, rows in (
+        (memory.LONG_PLAIN - 1, "usual", 11),
+        (memory.LONG_PLAIN, "usual", 6),
+        (memory.LONG_PLAIN, "dear", 31),
+        (memory.LONG_PLAIN, "cheap", 5),
+    ):
+        fun = lambda x: (float(x @ x), 2 * x)
+        problem, x = problem_of(fun, np.ones(n), Euclidean())
+        assert len(LBFGS(cost=cost).init(problem, x).pairs.diagonal) == rows
 
 
 @pytest.mark.parametrize("rtol", [1e-6, 1e-12])
@@ -86,10 +218,11 @@ def test_what_has_a_plain_metric():
     x, X = np.eye(5)[0], np.eye(5, 3)
     assert is_plain(Sphere(), x) and is_plain(Sphere(), x[:, None]) and is_plain(Euclidean(), X)
     assert is_plain(Oblique(), X) and is_plain(Stiefel(), x[:, None])
-    assert not is_plain(Stiefel(), X) and not is_plain(Sphere(), X)
-    assert not is_plain(Oblique(), X.astype(complex)) and not is_plain(
-        Sphere(B=np.eye(5)), x[:, None]
-    )
+    assert is_plain(Sphere(), X) and not is_plain(Stiefel(), X)
+    assert is_plain(Stiefel(), X[..., None]) and is_plain(Sphere(), X[..., None])
+    assert not is_plain(Sphere(), X.astype(complex))
+    assert is_plain(Oblique(), X.astype(complex)) and is_plain(ComplexCircle(), x.astype(complex))
+    assert not is_plain(Sphere(B=np.eye(5)), x[:, None])
 
 
 def test_a_preconditioner_is_not_plain():
@@ -130,9 +263,14 @@ def test_small_trees_keep_their_pairs_in_one_array(dtype, monkeypatch):
         assert np.allclose(a, b, atol=1e4 * np.finfo(dtype).eps)
 
 
-def test_leaves_of_two_kinds_have_arrays_of_their_own():
+def test_leaves_of_two_precisions_have_arrays_of_their_own():
     start, where = tree_start()
     mixed = start | {"b": start["b"].astype(np.float32)}
-    for tree in (mixed, {key: x.astype(complex) for key, x in start.items()}):
-        problem, x = problem_of(tree_fun, tree, where)
-        assert isinstance(no_pairs(problem.geometry, x, 3).S, tuple)
+    problem, x = problem_of(tree_fun, mixed, where)
+    assert isinstance(no_pairs(problem.geometry, x, 3).S, tuple)
+
+
+def test_complex_leaves_are_read_as_real_numbers():
+    start, where = tree_start()
+    problem, x = problem_of(tree_fun, start | {"W": start["W"].astype(complex)}, where)
+    assert no_pairs(problem.geometry, x, 3).S.shape == (4, 2 * 21 + 4 + 2)

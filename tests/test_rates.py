@@ -70,7 +70,7 @@ RATES = [
     ("accelerated", "rounding", 760, 58),
     ("accelerated", "noise", 1000, 56),
     ("accelerated-0.7", "rounding", 850, 55),
-    ("accelerated-0.7", "noise", 850, 57),
+    ("accelerated-0.7", "noise", 850, 56),
     ("accelerated-gradient-restart", "rounding", 720, 58),
     ("accelerated-gradient-restart", "noise", 920, 56),
     ("gradient-descent", "rounding", 2800, 56),

@@ -8,11 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_limits
 
 import stiefel
+from stiefel.backends.arrays import kernels_for
 from stiefel.solvers import METHODS
 
+pytestmark = pytest.mark.skipif(
+    kernels_for(np.zeros(1)).compiled is None, reason="without compiled kernels it is a room more"
+)
 SOURCE = Path(stiefel.__file__).parent
 A = np.arange(1.0, 31.0)[:, None]
 WEIGHTS = np.arange(1.0, 4.0)

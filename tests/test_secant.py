@@ -12,7 +12,8 @@ from stiefel.geometry import ray as ray_formulas
 from stiefel.geometry.cayley import Grams
 from stiefel.geometry.metric import Metric
 from stiefel.geometry.ray import Lowered
-from stiefel.solvers.learned_metric import Learned, learned_squared_change, pairs_of, squared_length
+from stiefel.solvers.learned_metric import Learned, learned_squared_change, squared_length
+from stiefel.solvers.leaves import pairs_of
 from stiefel.solvers.memory import no_pairs, remember
 from stiefel.solvers.problem import Problem
 
@@ -98,7 +99,7 @@ def test_curvature_is_that_of_the_pair(case):
     ray = geometry.ray(x, case.cotangent(rng, x))
     y = ray(t)
     old, new = (geometry.gradient(p, noise_like(rng, x)) for p in (x, y))
-    pair = s, change, seen, _ = ray.secant_pair(t, old, new)
+    pair = s, change, seen, *_ = ray.secant_pair(t, old, new)
     root = rng.standard_normal((k, k)) + (1j * rng.standard_normal((k, k)) if case.dtype else 0)
     D = np.broadcast_to(root @ root.conj().T + np.eye(k), (*x.shape[:-2], k, k))
     D = D if np.iscomplexobj(x) else D.real

@@ -8,13 +8,12 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-import numbers
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from stiefel.backends.arrays import describe, library
+from stiefel.backends.arrays import describe, in_native_order, library
 from stiefel.backends.host import DIRECT, Passage, passage_of
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
@@ -25,6 +24,7 @@ from stiefel.geometry.checks import check_array
 from stiefel.geometry.layout import layout
 from stiefel.geometry.rotations import determinant_signs
 from stiefel.runs.stopping import (
+    A_REAL_NUMBER,
     AbsoluteGradient,
     MaxEvaluations,
     MaxIterations,
@@ -33,6 +33,7 @@ from stiefel.runs.stopping import (
     Rule,
     SettledGradient,
     SmallDecrease,
+    any_of,
 )
 from stiefel.types import Array, Manifold, Manifolds, Solver
 
@@ -54,7 +55,7 @@ def place(tree: Tree, x0: Any, manifold: Manifolds | None) -> tuple[Any, Any]:
 def leaves_of(tree: Tree, x0: Any, manifold: Manifolds | None) -> NamedLeaves:
     """The arrays of x0 with their manifolds, as far as one rank can tell."""
     manifold = Stiefel() if manifold is None else manifold
-    leaves = tree.flatten(x0)
+    leaves = tuple(map(in_native_order, tree.flatten(x0)))
     if not leaves:
         raise ValueError("x0 has no arrays")
     if isinstance(manifold, (dict, list, tuple)):
@@ -128,7 +129,7 @@ def host_passages(leaves: NamedLeaves, solver: Solver) -> tuple[Passage, ...]:
 
 
 def _is_ours(x: Any) -> bool:
-    return type(x).__module__.partition(".")[0] == "stiefel"
+    return f"{type(x).__module__}.".startswith("stiefel.")
 
 
 def objective_of(
@@ -189,16 +190,17 @@ def solver_of(method: Any, options: dict[str, Any] | None) -> Solver:
 
 
 def _with_options(defaults: Any, method: str, options: dict[str, Any] | None) -> Solver:
+    if not options:
+        return defaults
     names = [f.name for f in fields(defaults)]
-    for name in options or {}:
+    for name in options:
         if name not in names:
             raise ValueError(suggest(f"option of method {method}", name, names))
-    return replace(defaults, **options) if options else defaults
+    return replace(defaults, **options)
 
 
 def rule_of(
-    geometry: Manifold,
-    X: Array,
+    eps: float,
     rtol: float | None,
     gtol: float,
     ftol: float,
@@ -210,9 +212,9 @@ def rule_of(
     """All limits and tolerances as one rule."""
     default = rtol is None and not (gtol or ftol)
     if rtol is None:
-        rtol = DEFAULT_RTOL if geometry.eps(X) < 1e-10 else SINGLE_PRECISION_RTOL
+        rtol = DEFAULT_RTOL if eps < 1e-10 else SINGLE_PRECISION_RTOL
     for name, value in (("rtol", rtol), ("gtol", gtol), ("ftol", ftol)):
-        if not isinstance(value, numbers.Real):
+        if not isinstance(value, A_REAL_NUMBER):
             raise TypeError(f"{name} is {describe(value)}; expected a number ≥ 0")
         if not 0 <= value < math.inf:
             raise ValueError(f"{name} is {value!r}; expected a finite number ≥ 0")
@@ -232,10 +234,7 @@ def rule_of(
     rules += [MaxIterations(maxiter)]
     rules += [MaxEvaluations(maxfun)] if maxfun is not None else []
     rules += [MaxSeconds(maxtime)] if maxtime is not None else []
-    result = rules[0]
-    for rule in rules[1:]:
-        result = result | rule
-    return result
+    return any_of(rules)
 
 
 def preconditioner_of(
@@ -251,7 +250,7 @@ def preconditioner_of(
     def apply(X: Any, G: Any, aux: Any) -> Any:
         point, gradient = objective.shown_point(X), objective.shown_point(G)
         W = precond(point, gradient, aux) if with_aux else precond(point, gradient)
-        return objective.solver_point(W, X, "the direction of precond")
+        return objective.solver_point(W, "the direction of precond")
 
     return apply
 

@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from stiefel.backends.arrays import describe, own_copy
 from stiefel.backends.host import DIRECT
-from stiefel.backends.ranks import Alone, Ranks
+from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.backends.threads import Threads, threads_for
 from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
@@ -91,20 +91,16 @@ class Task:
             result = self._solve()
         if self.line is not None:
             self.line.close(result.message)
-        result.determinant = None
         if isinstance(self.ranks, Ranks):
-            result.communication = self.ranks.communication
+            result |= {"determinant": None, "communication": self.ranks.communication}
         else:
-            result.determinant = determinants(self.tree, result.x)
+            result["determinant"] = determinants(self.tree, result["x"])
         return result
 
     # -- what the arguments say, as far as one rank can tell -------------------------------
 
-    @cached_property
-    def ranks(self) -> Alone | Ranks:
-        return join(self.comm)
-
     def _read(self) -> None:
+        self.ranks: Alone | Ranks = join(self.comm)
         self.tree: Tree
         self.solver: Solver
         self.leaves: NamedLeaves
@@ -118,7 +114,8 @@ class Task:
             self.tree = Tree(self.x0)
             self.solver = self._solver()
             self.leaves = leaves_of(self.tree, self.x0, self.manifold)
-        agree(self.ranks, self.leaves, {"method": self.solver} | self._common())
+        if self.ranks is not ALONE:
+            agree(self.ranks, self.leaves, {"method": self.solver} | self._common())
 
     def _solver(self) -> Solver:
         if self.nonsmooth is None:
@@ -150,13 +147,13 @@ class Task:
         X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
         self.geometry, self.restored = geometry, not is_feasible(geometry, X)
         self.X: Point = feasible(geometry, X) if self.restored else X
+        self.eps = geometry.eps(X)
         self.term: Sum | None = None
         given = self.X
         plain = self.comm is None and self.nonsmooth is None and self.precond is None
         if plain and getattr(self.solver, "framed", False):
             self.geometry, self.X = framed(geometry, self.X)
-        before, after = (x if isinstance(x, tuple) else (x,) for x in (given, self.X))
-        self.is_framed = any(x is not y for x, y in zip(before, after, strict=True))
+        self.is_framed = self.X is not given
         if self.nonsmooth is not None:
             self.term = proximal.read_term(self.nonsmooth, geometry, self.tree, self.X)
 
@@ -174,12 +171,13 @@ class Task:
             )
             if self.is_framed:
                 self.objective.seen = partial(seen, self.geometry)
-            self.rule = rule_of(self.geometry, self.X, *tolerances, *limits, self.stop)
+            self.rule = rule_of(self.eps, *tolerances, *limits, self.stop)
             local = preconditioner_of(self.precond, self.objective)
         self.preconditioner = guarded(ranks, local, self.objective)
         self.saver = self._saver()
         self.threads: Threads = threads_for(self.X)
-        self.objective.wrap(self.threads.freely)
+        if self.threads.libraries:
+            self.objective.wrap(self.threads.freely)
         shown = self.progress and ranks.rank == 0
         self.line = ProgressLine(self.rule) if shown else None
 
@@ -216,7 +214,7 @@ class Task:
     def _solve(self) -> Result:
         saver, X = self.saver, self.X
         saved = saver.load(self.geometry) if saver is not None and saver.exists() else None
-        self.objective.calibrate(X, self.geometry.eps(X))
+        self.objective.calibrate(X, self.eps)
         check_invariant_gradient(self.geometry, X, self.objective.first_gradient)
         problem, callback = self._problem(), self.callback and self.threads.freely(self.callback)
         ledger = Ledger(problem, self.objective, self.ranks, restorations=int(self.restored))
@@ -246,7 +244,7 @@ class Task:
     def _problem(self) -> Problem:
         objective, precond = self.objective, self.preconditioner
         fnoise = None if self.fnoise is None else self.fnoise * objective.scale
-        model = Model(self.geometry.eps(self.X), fnoise, objective.initial_magnitude)
+        model = Model(self.eps, fnoise, objective.initial_magnitude)
         precond = precond and self.threads.freely(precond)
         hessp = objective.hessian_product
         problem = Problem(self.geometry, objective, precond, hessp, model)
@@ -256,7 +254,7 @@ class Task:
         """What rounding leaves of a gradient when it is projected, in the user's units."""
         entries = self.ranks.total(self._entries())
         largest = self.objective.largest_gradient / self.objective.scale
-        return 2.0 * self.geometry.eps(self.X) * math.sqrt(entries) * largest
+        return 2.0 * self.eps * math.sqrt(entries) * largest
 
     def _rewound(self, saved: Saved) -> Saved:
         """The counts of the run so far are those of the file."""

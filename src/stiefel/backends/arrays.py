@@ -68,6 +68,13 @@ def _kernels(name: str) -> Kernels:
     return Kernels(importlib.import_module(name))
 
 
+def in_native_order(x: Array) -> Array:
+    """x with its bytes in the order of the machine, which is all that BLAS and LAPACK know."""
+    if isinstance(x, np.ndarray) and not x.dtype.isnative:
+        return x.astype(x.dtype.newbyteorder("="))
+    return x
+
+
 def own_copy(x: Array) -> Array:
     """A contiguous copy of x in its own memory order, which no one else will write to."""
     if isinstance(x, np.ndarray):

@@ -46,6 +46,7 @@ class Kernels:
     pure_numpy = False  # NumPy on one machine, without a constraint's matrix: nothing to ask for
     whole = True  # every row of a matrix is here
     fuses = False  # there are faster versions of the formulas for single matrices
+    compiled: Any = None  # the compiled kernels, which know of no constraint's matrix and no ranks
     compiles = False  # formulas are compiled, once for every shape that they meet
 
     def __init__(self, xp: Any) -> None:
@@ -111,7 +112,7 @@ class Kernels:
         """
         result = copy.copy(self)
         result.weights, result._weigh, result._sharpen = weights, weigh, sharpen
-        result.pure_numpy = False
+        result.pure_numpy, result.compiled = False, None
         return result
 
     def weigh(self, A: Array) -> Array:

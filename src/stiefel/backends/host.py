@@ -56,10 +56,13 @@ def _of_torch(x: Array) -> Passage:
     if not plain or x.device.type != "cpu" or x.layout is not torch.strided:
         return DIRECT
 
-    return Passage(
-        lambda g: g.numpy(force=True),  # without its history and its bits, of which NumPy has none
-        lambda a: torch.from_numpy(a.copy()),
-    )
+    def inward(g: Array) -> Array:
+        try:
+            return g.numpy()
+        except (RuntimeError, TypeError):  # it has a history, or bits of which NumPy has none
+            return g.numpy(force=True)
+
+    return Passage(inward, lambda a: torch.from_numpy(a.copy()))
 
 
 def _of_jax(x: Array) -> Passage:

@@ -7,7 +7,10 @@ beyond rounding.
 
 from __future__ import annotations
 
+import importlib
+import os
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,8 @@ _ORGQR: Routines = {}
 _PSTRF: Routines = {}
 _TRTRI: Routines = {}
 _POTRF: Routines = {}
+_POCON: Routines = {}
+_POTRS: Routines = {}
 
 
 def _load() -> None:
@@ -41,8 +46,19 @@ def _load() -> None:
         for table, name in (
             (_GESV, "gesv"), (_EIGH, eigh), (_GEQRF, "geqrf"), (_ORGQR, orgqr),
             (_PSTRF, "pstrf"), (_TRTRI, "trtri"), (_POTRF, "potrf"),
+            (_POCON, "pocon"), (_POTRS, "potrs"),
         ):  # fmt: skip
             table[dtype] = getattr(scipy.linalg.lapack, letter + name)
+
+
+def _load_compiled() -> ModuleType | None:
+    """The compiled kernels, unless STIEFEL_COMPILED=0 says that they be left aside."""
+    if os.environ.get("STIEFEL_COMPILED") == "0":
+        return None
+    try:
+        return importlib.import_module("stiefel.backends._compiled")
+    except ImportError:  # no C compiler was there, or SciPy publishes its BLAS in another way
+        return None
 
 
 CHUNK = 1 << 20  # bytes; larger matrices are overwritten piece by piece
@@ -56,6 +72,7 @@ class NumpyKernels(Kernels):
         super().__init__(np)
         if not _GEMM:
             _load()
+        self.compiled = _load_compiled() if self.pure_numpy else None
         self._eyes: dict[tuple[int, Any], Array] = {}
         self._overwriting: NumpyKernels | None = None
 
@@ -277,9 +294,26 @@ def cholesky(A: Array) -> Array:
     return L if info == 0 else np.full_like(L, np.nan)
 
 
+def well_conditioned_cholesky(A: Array, least: float) -> Array | None:
+    """The lower triangle L with A = LLᴴ where no eigenvalue is below ``least`` of the largest.
+
+    By LAPACK's estimate in the 1-norm, which errs on the safe side; None otherwise.
+    """
+    L, info = _routine(_POTRF, A)(A, lower=1)
+    if info:
+        return None
+    size = np.abs(A).sum(axis=0).max()
+    return L if _routine(_POCON, A)(L, size, uplo="L")[0] >= least else None
+
+
+def solve_cholesky(L: Array, b: Array) -> Array:
+    """A⁻¹b of A = LLᴴ."""
+    return _routine(_POTRS, L)(L, b, lower=1)[0]
+
+
 def inverse(A: Array) -> Array:
     """A⁻¹; NaN for a singular A."""
-    return _checked(*_routine(_GESV, A)(A, np.eye(len(A), dtype=A.dtype)))
+    return _checked(*_routine(_GESV, A)(A, _one(len(A))))
 
 
 def orthonormal_factor(A: Array) -> Array:
@@ -292,14 +326,26 @@ def orthonormalising(gram: Array, least: float) -> Array:
     """T with Tᴴ gram T = I, by Cholesky's method with pivots; in double precision.
 
     Vectors that are zero, or of which others leave a squared length below ``least``, are dropped.
+    Pivots are needed where none is dropped, too: without them errors of the last vectors grow, and
+    two runs of 24 on Brockett 200×50 took 380 evaluations instead of 80.
     """
-    squares = np.diagonal(gram).real
-    scale = np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
+    squares = gram.diagonal().real
+    scale = 1.0 / np.sqrt(squares) if squares.min() > 0 else _inverse_roots(squares)
     pstrf, trtri = _routine(_PSTRF, gram), _routine(_TRTRI, gram)
     R, pivots, rank, _ = pstrf(gram * scale * scale[:, None], least)
     T, chosen = np.zeros((len(gram), rank), gram.dtype), pivots[:rank] - 1
     T[chosen] = scale[chosen, None] * (trtri(R[:rank, :rank])[0] * _upper(rank))
     return T
+
+
+def _inverse_roots(squares: Array) -> Array:
+    """Zero for zero, and for what rounding has made of it."""
+    return np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
+
+
+@lru_cache(maxsize=256)
+def _one(size: int) -> Array:
+    return np.eye(size)
 
 
 @lru_cache(maxsize=256)

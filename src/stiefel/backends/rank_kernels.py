@@ -26,7 +26,7 @@ def over_ranks(kernels: Kernels, ranks: Ranks) -> Kernels:
     """``kernels`` with sums over rows completed by the other ranks."""
     result = copy.copy(kernels)
     result.__class__ = _joined(type(kernels))  # type: ignore[arg-type]
-    result.ranks = ranks  # type: ignore[attr-defined]
+    result.ranks, result.compiled = ranks, None  # type: ignore[attr-defined]
     return result
 
 

@@ -21,7 +21,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import threadpoolctl
@@ -97,9 +97,10 @@ class Threads:
 
 def _settle(libraries: list[Any]) -> None:
     """Give each library the number of threads that the running solves ask for."""
+    limited = [library for solve in _running for library in solve.libraries]
     for library in libraries:
         key = id(library)
-        if any(library in solve.libraries for solve in _running):
+        if library in limited:
             if key not in _found:
                 _found[key] = library.get_num_threads()
             _set(library, 1)
@@ -140,7 +141,24 @@ def _libraries() -> list[Any]:
     import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be seen)
 
     found = threadpoolctl.ThreadpoolController().select(user_api="blas")
-    return list(found.lib_controllers)
+    return list(map(_direct, found.lib_controllers))
+
+
+class OpenBlas(NamedTuple):
+    """The functions of an OpenBLAS; threadpoolctl takes several times as long to find them."""
+
+    filepath: str
+    get_num_threads: Callable[[], int]
+    set_num_threads: Callable[[int], None]
+
+
+def _direct(library: Any) -> Any:
+    """The library's own functions, where it has threads of its own and threadpoolctl names them."""
+    find = getattr(library, "_get_symbol", None)
+    if find is None or getattr(library, "threading_layer", None) != "pthreads":
+        return library
+    functions = find("openblas_get_num_threads"), find("openblas_set_num_threads")
+    return library if None in functions else OpenBlas(library.filepath, *functions)
 
 
 # -- processes -----------------------------------------------------------------------------

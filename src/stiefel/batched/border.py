@@ -13,6 +13,7 @@ from typing import Any
 
 from stiefel.types import Array, Leaves, Manifold, Manifolds
 
+from .compiled import compiled_leaf
 from .kernels import PerProblem
 from .leaves import Free, Leaf, Matrices
 from .libraries import kernels_of
@@ -75,6 +76,9 @@ def border_of(x0: Any, manifold: Manifolds | None) -> Border:
     _check_batch(arrays, tree)
     made = [_leaf(*part) for part in zip(factors, arrays, tree.paths, strict=True)]
     leaves, shapes = zip(*made, strict=True)
+    if len(leaves) == 1:
+        shape = (arrays[0].shape[0], *shapes[0])
+        leaves = (compiled_leaf(leaves[0], arrays[0].dtype, shape),)
     return Border(tree, leaves, tuple(tuple(a.shape[1:]) for a in arrays), shapes)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from stiefel.types import Array, Leaves
 
 from .border import Border
-from .shared import describe, is_array, library, validated_gradient
+from .shared import describe, is_array, library, own_copy, validated_gradient
 
 
 class BatchFunction:
@@ -29,7 +29,7 @@ class BatchFunction:
         self._told = takes_index(fun)
         self._automatic = jac is None and library(x[0]) == "torch"
         self._size = x[0].shape[0]
-        self._all = tuple(border.k.shown(leaf) for leaf in x)
+        self._all = tuple(own_copy(border.k.shown(leaf)) for leaf in x)
 
     def __call__(self, X: Leaves, index: Array) -> tuple[Array, Leaves]:
         self.calls += 1
@@ -39,7 +39,7 @@ class BatchFunction:
             return self._called(X, ())
         for whole, leaf in zip(self._all, X, strict=True):
             whole[index] = leaf
-        f, E = self._called(self._all, ())
+        f, E = self._called(tuple(map(own_copy, self._all)), ())
         return f[index], tuple(e[index] for e in E)
 
     def dropped(self, index: Array, X: Leaves) -> None:

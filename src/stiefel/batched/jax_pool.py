@@ -20,8 +20,8 @@ from .memory import forget
 from .solver import ManyLBFGS
 from .state import State
 
-WIDTH = 64  # slots: the pairs of 64 problems with 30×3 matrices fill a cache of one megabyte
-REFILL = 8  # slots that are refilled together
+WIDTH = 96  # slots: the pairs of so many problems with 30×3 matrices fill 1.4 megabytes
+REFILL = 16  # slots that are refilled together
 
 
 class Pool(NamedTuple):

@@ -164,6 +164,10 @@ class PerProblem(Kernels):
         """``a`` in the memory layout of the solver."""
         return a
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any, like: Array) -> Array:
+        """In the memory layout of the solver, on the device of ``like``."""
+        return self.xp.zeros(shape, dtype=dtype, device=self.device(like))
+
     def shown(self, a: Array) -> Array:
         """``a`` as the user sees it."""
         return a

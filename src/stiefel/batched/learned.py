@@ -19,7 +19,6 @@ from .shared import (
     Secant,
     mean_metric,
     spread,
-    squares,
     surely_near,
 )
 
@@ -99,7 +98,7 @@ class Observer(NamedTuple):
         xp = self.k.xp
         if not leaf.learns:
             return old
-        seen = squares(leaf.k, pair.curvature)
+        seen = leaf.squares(pair)
         ss, tt, aa, bb = seen[2:]
         least = DWARFED_NORMAL_PART * eps
         told = (ss > xp.maximum(0.0 * ss + 1e-30, least * aa)) & (tt > least * bb)

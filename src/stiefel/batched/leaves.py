@@ -3,9 +3,10 @@
 A leaf has shape (B, ..., n, k), or (B, ...) where it is free.  Both kinds offer the same few
 functions, in which a number t, ω or a flag has shape (B,):
 
-    lower(X, E)            the Euclidean gradient E as a cotangent G, ‖G‖²_g*, and XᴴG
+    lower(X, E, scale)     the Euclidean gradient scale·E as a cotangent G, ‖G‖²_g*, and XᴴG
     trial(X, W, t)         the point at t on the ray along the cotangent W, and what `pair` needs
     pair(…)                the secant pair of the step, and what it says about curvature
+    slope(G, pair)         ⟨G, s⟩
     raise_index(X, W, m)   φ(W) in a learned metric
     aim(X, T, …)           the cotangent of the tangent nearest to T, and ‖T‖² of that tangent
 """
@@ -23,6 +24,7 @@ from .shared import (
     Curvature,
     Frame,
     Secant,
+    Squares,
     cayley,
     lower_gradient,
     lower_span_gradient,
@@ -30,6 +32,7 @@ from .shared import (
     raise_rotation,
     secant_pair,
     squared_change,
+    squares,
 )
 
 
@@ -61,12 +64,14 @@ class Leaf(Protocol):
     @property
     def size_limited(self) -> bool: ...  # a step has a longest length
 
-    def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]: ...
+    def lower(self, X: Array, E: Array, scale: Array) -> tuple[Array, Array, Array | None]: ...
     def trial(self, X: Array, W: Array, t: Array) -> RayTrial: ...
     def pair(self, X: Array, W: Array, trial: RayTrial, old: Any, new: Any) -> Secant: ...
     def raise_index(self, X: Array, W: Array, metric: Metric) -> Array: ...
     def aim(self, X: Array, T: Array, horizontal: Array) -> tuple[Array, Array]: ...
     def dot(self, V: Array, W: Array) -> Array: ...
+    def slope(self, G: Array, pair: Secant) -> Array: ...
+    def squares(self, pair: Secant) -> Squares: ...
     def squared_length(self, pair: Secant) -> Array: ...
     def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array: ...
     def turning(self, rotation: Array | None, like: Array) -> Array: ...
@@ -84,9 +89,10 @@ class Matrices:
     spans_only: bool = False
     size_limited: bool = True
 
-    def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]:
+    def lower(self, X: Array, E: Array, scale: Array) -> tuple[Array, Array, Array | None]:
         lower = lower_span_gradient if self.spans_only else lower_gradient
-        return lower(self.k, X, E)[:3]
+        E = self.k.own(E)
+        return lower(self.k, X, self.k.spread_out(scale, E) * E)[:3]
 
     def trial(self, X: Array, W: Array, t: Array) -> RayTrial:
         k = self.k
@@ -128,6 +134,12 @@ class Matrices:
     def dot(self, V: Array, W: Array) -> Array:
         return self.k.dot(V, W)
 
+    def slope(self, G: Array, pair: Secant) -> Array:
+        return self.dot(G, pair.s)
+
+    def squares(self, pair: Secant) -> Squares:
+        return squares(self.k, pair.curvature)
+
     def squared_length(self, pair: Secant) -> Array:
         return self.k.trace(pair.curvature.yy)
 
@@ -164,8 +176,9 @@ class Free:
     spans_only: bool = False
     size_limited: bool = False
 
-    def lower(self, X: Array, E: Array) -> tuple[Array, Array, Array | None]:
-        G = 1.0 * E
+    def lower(self, X: Array, E: Array, scale: Array) -> tuple[Array, Array, Array | None]:
+        E = self.k.own(E)
+        G = self.k.spread_out(scale, E) * E
         return G, self.k.dot(G, G), None
 
     def trial(self, X: Array, W: Array, t: Array) -> RayTrial:
@@ -183,6 +196,12 @@ class Free:
 
     def dot(self, V: Array, W: Array) -> Array:
         return self.k.dot(V, W)
+
+    def slope(self, G: Array, pair: Secant) -> Array:
+        return self.dot(G, pair.s)
+
+    def squares(self, pair: Secant) -> Squares:
+        raise NotImplementedError("a free leaf has no normal part")
 
     def squared_length(self, pair: Secant) -> Array:
         return self.k.dot(pair.y, pair.y)

@@ -17,7 +17,10 @@ import numpy as np
 from stiefel.types import Array, Leaves, Manifolds
 
 from .border import Border, border_of, limits_of, tolerance
+from .compiled import CompiledLBFGS, CompiledMatrices
 from .function import BatchFunction
+from .leaves import Matrices
+from .quadratic import LARGEST_N
 from .result import ManyProgress, ManyResult, collect
 from .shared import (
     METHODS,
@@ -142,9 +145,19 @@ def _solver(
         noise = tolerance(fnoise, "fnoise", size, k, like) + k.xp.zeros(
             (size,), dtype=like.dtype, device=k.device(like)
         )
-    return ManyLBFGS(
-        border.leaves, limits, noise, auto.memory, auto.metric, auto.initial_length, auto.caution
-    )
+    solver = CompiledLBFGS if isinstance(border.leaves[0], CompiledMatrices) else ManyLBFGS
+    return solver(
+        border.leaves, limits, noise, auto.memory, auto.metric, auto.initial_length, auto.caution,
+        recognises=recognisable(border, x),
+    )  # fmt: skip
+
+
+def recognisable(border: Border, x: Leaves) -> bool:
+    """Whether functions tr(XᵀAXM) are looked for: of small real matrices, in NumPy."""
+    leaf, shape = border.leaves[0], x[0].shape
+    fits = len(x) == 1 and isinstance(leaf, Matrices) and len(shape) == 3
+    plain = library(x[0]) == "numpy" and x[0].dtype == np.float64 and leaf.k._weigh is None
+    return fits and plain and shape[2] < shape[1] <= LARGEST_N
 
 
 class RunningBatch:
@@ -162,8 +175,7 @@ class RunningBatch:
         index = k.xp.arange(size, device=k.device(x[0]))
         while index.shape[0]:
             asked = solver.ask(state)
-            f, E = self._function(asked.X, index)
-            state = solver.tell(state, asked, f, tuple(map(k.own, E)))
+            state = solver.tell(state, asked, *self._function(asked.shown, index))
             if time.perf_counter() - started >= self._maxtime:
                 state = self._late(state)
             left = int(k.xp.sum(state.status < 0))
@@ -188,7 +200,9 @@ class RunningBatch:
         running = state.status < 0
         (here,), (gone,) = xp.nonzero(running), xp.nonzero(~running)
         nothing: Any = ()  # of what the result does not need
-        brief = state._replace(memory=nothing, learned=(), search=nothing, G=(), rotations=(), W=())
+        brief = state._replace(
+            memory=nothing, learned=(), search=nothing, G=(), rotations=(), W=(), model=None
+        )
         self._ended.append((index[gone], k.take(brief, gone)))
         self._function.dropped(index[gone], k.take(state.best.x, gone))
         return k.take(state, here), index[here]

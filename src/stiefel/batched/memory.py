@@ -35,10 +35,10 @@ class Memory(NamedTuple):
 def no_pairs(k: PerProblem, x: Leaves, size: int, zero: Array) -> Memory:
     def block(leaf: Array) -> Array:
         shape = (leaf.shape[0], size, math.prod(leaf.shape[1:]))
-        return k.own(k.xp.zeros(shape, dtype=k.pair_dtype(leaf), device=k.device(leaf)))
+        return k.zeros(shape, k.pair_dtype(leaf), leaf)
 
-    diagonal = k.own(zero[:, None] + k.xp.zeros((1, size), dtype=zero.dtype, device=k.device(zero)))
-    inverse = k.own(diagonal[:, :, None] * diagonal[:, None, :])
+    diagonal = k.zeros((zero.shape[0], size), zero.dtype, zero)
+    inverse = k.zeros((zero.shape[0], size, size), zero.dtype, zero)
     row = k.integers(zero)[0]
     return Memory(tuple(map(block, x)), tuple(map(block, x)), inverse, diagonal, row)
 

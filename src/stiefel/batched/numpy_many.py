@@ -10,7 +10,7 @@ import numpy as np
 from stiefel.types import Array
 
 from .kernels import UNROLLED_EIGH, UNROLLED_SOLVE, PerProblem, jacobi
-from .shared import Kernels, NumpyKernels
+from .shared import Kernels, NumpyKernels, load_compiled
 
 FEW = 0.125  # of the problems, which are cheaper to gather than to mask
 FEW_MATRICES = 300  # matrices, for which LAPACK takes less time
@@ -49,7 +49,7 @@ def _first_axis_last(a: Any) -> Any:
     return a.transpose(last, *range(last))
 
 
-def _stored(a: Any) -> Any:
+def stored(a: Any) -> Any:
     """A view of a with the batch last, as it lies in memory."""
     return a.view(np.ndarray).transpose(*range(1, a.ndim), 0)
 
@@ -66,6 +66,10 @@ _LETTERS = "ijklmn"
 
 class NumpyMany(PerProblem, NumpyKernels):
     number = np.dtype(np.float64)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compiled = load_compiled()
 
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         return formula(self, *arguments)
@@ -164,7 +168,7 @@ class NumpyMany(PerProblem, NumpyKernels):
         if index is None:
             np.copyto(out, a, where=mask.reshape((-1,) + (1,) * (a.ndim - 1)))
         else:
-            _stored(out)[..., index] = np.take(_stored(a), index, axis=-1)
+            stored(out)[..., index] = np.take(stored(a), index, axis=-1)
         return out
 
     def some(self, mask: Array) -> bool:
@@ -180,14 +184,17 @@ class NumpyMany(PerProblem, NumpyKernels):
 
     def take(self, a: Any, index: Array) -> Any:
         if isinstance(a, Side):
-            return _first_axis_last(np.take(_stored(a), index, axis=-1)).view(Side)
+            return _first_axis_last(np.take(stored(a), index, axis=-1)).view(Side)
         return super().take(a, index)
 
     def own(self, a: Array) -> Array:
         return side_by_side(a)
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any, like: Array) -> Array:
+        return _first_axis_last(np.zeros((*shape[1:], shape[0]), dtype)).view(Side)
+
     def shown(self, a: Array) -> Array:
-        return np.array(a, order="C", subok=False)
+        return np.array(a, order="C", subok=False) if isinstance(a, Side) else a
 
     def solve(self, A: Array, B: Array) -> Array:
         size = A.shape[-1]

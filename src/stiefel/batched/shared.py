@@ -16,6 +16,7 @@ from stiefel.backends.arrays import library as library
 from stiefel.backends.arrays import own_copy as own_copy
 from stiefel.backends.base import Kernels as Kernels
 from stiefel.backends.numpy import NumpyKernels as NumpyKernels
+from stiefel.backends.numpy import _load_compiled as load_compiled
 from stiefel.function.adapters import validated_gradient as validated_gradient
 from stiefel.function.trees import Tree as Tree
 from stiefel.geometry import Euclidean as Euclidean
@@ -25,7 +26,7 @@ from stiefel.geometry import Stiefel as Stiefel
 from stiefel.geometry import cayley as cayley
 from stiefel.geometry.cayley import Frame as Frame
 from stiefel.geometry.feasibility import feasible as feasible
-from stiefel.geometry.grassmann import _gradient as lower_span_gradient
+from stiefel.geometry.grassmann import lower_span_gradient as lower_span_gradient
 from stiefel.geometry.metric import _rotation as raise_rotation
 from stiefel.geometry.metric import mean_metric as mean_metric
 from stiefel.geometry.metric import raise_columns as raise_columns
@@ -34,6 +35,7 @@ from stiefel.geometry.metric import squared_change as squared_change
 from stiefel.geometry.metric import surely_near as surely_near
 from stiefel.geometry.ray import Curvature as Curvature
 from stiefel.geometry.ray import Secant as Secant
+from stiefel.geometry.ray import Squares as Squares
 from stiefel.geometry.ray import secant_pair as secant_pair
 from stiefel.geometry.ray import squares as squares
 from stiefel.geometry.stiefel import lower_gradient as lower_gradient
@@ -58,4 +60,10 @@ from stiefel.solvers.problem import LEAST_COSINE as LEAST_COSINE
 from stiefel.solvers.secant_search import GROWTH as GROWTH
 from stiefel.solvers.secant_search import MAX_TRIALS as MAX_TRIALS
 
-__all__ = ["PLAUSIBLE_NOISE", "check_place", "lower_span_gradient", "raise_rotation"]
+__all__ = [
+    "PLAUSIBLE_NOISE",
+    "check_place",
+    "load_compiled",
+    "lower_span_gradient",
+    "raise_rotation",
+]

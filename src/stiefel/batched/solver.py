@@ -25,7 +25,8 @@ from stiefel.types import Array, Leaves
 from .kernels import PerProblem
 from .learned import Learned, Observer, invariant, nothing_learned
 from .leaves import Leaf
-from .memory import apply_inverse, forget, no_pairs, remember
+from .memory import Memory, apply_inverse, forget, no_pairs, remember
+from .quadratic import MOST_POINTS, nothing_seen, points_needed, recognised
 from .search import MaskedSearch, Noise
 from .shared import LEAST_COSINE, WINDOW, LearnedMetric, Secant
 from .state import RUNNING, Asked, At, Best, Books, Evaluate, Limits, State
@@ -43,6 +44,7 @@ class ManyLBFGS:
     rules: LearnedMetric = field(default_factory=LearnedMetric)
     initial_length: float = 0.1
     caution: float = 1e-10
+    recognises: bool = False  # whether functions tr(XᵀAXM) are looked for; see `quadratic`
 
     @property
     def k(self) -> PerProblem:
@@ -59,7 +61,7 @@ class ManyLBFGS:
         k = self.k
         zero = k.numbers(k.real(k.xp.reshape(0.0 * x[0], (x[0].shape[0], -1))[:, 0]))
         count, none = k.integers(zero), zero > 0
-        rotations = self._map(lambda leaf, v: leaf.lower(v, 0.0 * v)[2], x)
+        rotations = self._map(lambda leaf, v: leaf.lower(v, 0.0 * v, zero)[2], x)
         nothing = tuple(0.0 * v for v in x)
         window = k.xp.zeros((1, WINDOW + 1), dtype=zero.dtype, device=k.device(zero))
         infinite = zero + math.inf
@@ -85,35 +87,60 @@ class ManyLBFGS:
             status=count + RUNNING,
             best=Best(x, infinite, infinite, infinite),
             books=Books(*(count,) * 5, *(infinite,) * 3, values=infinite[:, None] + window),
+            model=nothing_seen(x[0], none) if self.recognises else None,
         )
 
     # -- one evaluation of every problem ----------------------------------------------------
 
     def step(self, evaluate: Evaluate, s: State) -> State:
         asked = self.ask(s)
-        return self.tell(s, asked, *evaluate(asked.X))
+        return self.tell(s, asked, *evaluate(asked.shown))
 
     def ask(self, s: State) -> Asked:
         """Where every problem is to be evaluated next."""
         trials = self._map(lambda leaf, x, W: leaf.trial(x, W, s.search.t), s.x, s.W)
-        return Asked(self.k.choose(s.fresh, s.x, tuple(trial.X for trial in trials)), trials)
+        X = self.k.choose(s.fresh, s.x, tuple(trial.X for trial in trials))
+        return self._leaping(s, Asked(X, trials, X))
+
+    def _leaping(self, s: State, asked: Asked) -> Asked:
+        """At the target where there is one; the search of such a problem waits."""
+        if s.model is None or not self.k.some(s.model.leaps):
+            return asked
+        X = self.k.choose(s.model.leaps, (s.model.target,), asked.X)
+        return Asked(X, asked.trials, X)
+
+    def _leapt(self, s: State, at: At, noise: Noise, running: Array) -> tuple[State, Array, Array]:
+        """Which problems were at their targets, and which of them stay: where f is lower.
+
+        Where f is the same to rounding, its gradient must be smaller.
+        """
+        leaps = running & ~running if s.model is None else running & s.model.leaps
+        if s.model is None or not self.k.some(leaps):
+            return s, leaps, leaps
+        level = self.k.xp.maximum(noise.level(s.f, s.magnitude), s.noise)
+        rise = at.f - s.f
+        lower = (rise < -level) | ((rise <= level) & (at.norm < s.norm))
+        leapt = leaps & at.finite & lower
+        model = s.model._replace(leaps=leaps & ~leaps, open=s.model.open & (leapt | ~leaps))
+        return s._replace(model=model), leaps, leapt
 
     def tell(self, s: State, asked: Asked, f: Array, E: Leaves) -> State:
         """The state after values f and Euclidean gradients E at the points asked for."""
-        k, xp, (X, trials) = self.k, self.k.xp, asked
+        k, xp, (X, trials, _) = self.k, self.k.xp, asked
         running, t = s.status < 0, s.search.t
         s, at = self._look(s, X, f, E, running)
         pairs = self._map(
             lambda leaf, x, W, trial, *ends: leaf.pair(x, W, trial, ends[:2], ends[2:]),
             s.x, s.W, trials, s.G, s.rotations, at.G, at.rotations,
         )  # fmt: skip
-        end = self._dot(at.G, tuple(pair.s for pair in pairs)) / t
+        end = self._sum(lambda leaf, G, pair: leaf.slope(G, pair), at.G, pairs) / t
         noise = self.noise(s.x)
         verdict, search = self.search.judge(
             s.search, at.f - s.f, s.slope, end, at.finite, s.noise,
             noise.level(s.f, s.magnitude), noise.plausible(s.f, s.magnitude),
         )  # fmt: skip
-        searching = running & ~s.fresh
+        s, leaping, leapt = self._leapt(s, at, noise, running)
+        searching = running & ~s.fresh & ~leaping
         taken, failed = searching & verdict.taken, searching & verdict.failed
         s = s._replace(
             search=k.choose(searching & ~verdict.taken, search, s.search),
@@ -121,9 +148,10 @@ class ManyLBFGS:
             blind=xp.where(taken, ~verdict.readable, s.blind),
         )
         s = self._learn(s, at, pairs, t, end, taken)
-        arrived = taken | (running & s.fresh)
+        arrived = taken | leapt | (running & s.fresh & ~leaping)
         s = self._arrive(s, X, at, arrived)
-        return Judge(self.leaves, self.limits, noise).conclude(s, arrived, at.finite, taken, failed)
+        judge = Judge(self.leaves, self.limits, noise)
+        return self._recognise(judge.conclude(s, arrived, at.finite, taken, failed), X, E)
 
     def noise(self, x: Leaves) -> Noise:
         return Noise(self.k, max(self._eps(x)), self.fnoise)
@@ -149,7 +177,7 @@ class ManyLBFGS:
             scale = xp.where(first, k.power_of_two(self._largest(E)), s.scale)
             start = xp.where(first, xp.abs(f * scale), s.magnitude)
             s = s._replace(scale=scale, magnitude=start)
-        lowered = self._map(lambda leaf, x, e: leaf.lower(x, k.spread_out(s.scale, e) * e), X, E)
+        lowered = self._map(lambda leaf, x, e: leaf.lower(x, e, s.scale), X, E)
         G, squares, rotations = zip(*lowered, strict=True)
         f, norm = f * s.scale, xp.sqrt(sum(squares[1:], squares[0]))
         books = s.books._replace(nfev=s.books.nfev + k.integers(running))
@@ -178,7 +206,7 @@ class ManyLBFGS:
         sy = t * (end - s.slope)
         length = xp.sqrt(self._sum(lambda leaf, pair: leaf.squared_length(pair), pairs))
         keep = taken & (sy > self.caution * t * s.size * length)
-        memory = remember(self.leaves, forget(k, s.memory, changed), pairs, sy, keep)
+        memory = self._remember(forget(k, s.memory, changed), pairs, sy, keep)
         square = self._sum(
             lambda leaf, x, pair, known: leaf.squared_change(x, pair, known.metric),
             s.x, pairs, learned,
@@ -189,6 +217,32 @@ class ManyLBFGS:
         gamma = xp.where(usable, gamma, s.gamma)
         steps = s.steps + k.integers(taken)
         return s._replace(learned=learned, memory=memory, gamma=gamma, steps=steps)
+
+    def _remember(
+        self, memory: Memory, pairs: tuple[Secant, ...], sy: Array, keep: Array
+    ) -> Memory:
+        return remember(self.leaves, memory, pairs, sy, keep)
+
+    def _recognise(self, s: State, X: Leaves, E: Leaves) -> State:
+        """One more point is known, until they are enough to say what f is."""
+        model = s.model
+        if model is None or not self.k.some(model.open & (s.status < 0)):
+            return s if model is None else s._replace(model=model.closed())
+        model, (x,) = model.seen(X[0], E[0], s.scale), s.x
+        count, needed = model.count, points_needed(*x.shape[1:])
+        if count < needed:
+            return s._replace(model=model)
+        look, none = model.open & (s.status < 0), s.fresh & ~s.fresh
+        arguments = model.points[:, :count], model.gradients[:, :count], x
+        target, leaps, fits = self.k.on_some(look, self._targets, arguments, (x, none, none))
+        # Trials along one ray have their rows in common: some problems need a few points more.
+        # Where A is known to few digits, the target adds what is missing, and the next is better.
+        still = fits & (count < MOST_POINTS * needed)
+        return s._replace(model=model._replace(target=target, leaps=leaps, open=still))
+
+    def _targets(self, X: Array, E: Array, x: Array) -> tuple[Array, Array, Array]:
+        target, known, fits = recognised(*map(self.k.shown, (X, E, x)))
+        return self.k.own(target), known, fits
 
     def _still_invariant(self, s: State, at: At, mask: Array) -> tuple[tuple[Learned, ...], Array]:
         """A start may be special: rotation parts are looked at until one shows."""
@@ -211,14 +265,9 @@ class ManyLBFGS:
             norm = xp.where(first, at.norm, s.books.initial_norm)
             s = s._replace(books=s.books._replace(initial_norm=norm))
             s = s._replace(learned=self._first_flags(s, at, first))
-        x, G, rotations = k.choose(arrived, (X, at.G, at.rotations), (s.x, s.G, s.rotations))
         f, norm = xp.where(arrived, at.f, s.f), xp.where(arrived, at.norm, s.norm)
-        T = self._direction(s, x, G, norm)
-        aims = self._map(
-            lambda leaf, v, d, known: leaf.aim(v, d, known.horizontal), x, T, s.learned
-        )
-        size, longest = self._lengths(tuple(square for _, square in aims))
-        slope = self._dot(G, T)
+        x, G, rotations, W, slope, squares = self._aimed(s, X, at, norm, arrived)
+        size, longest = self._lengths(squares)
         descends = slope < -LEAST_COSINE * norm * size
         dull = arrived & at.finite & (norm > 0) & ~descends
         return s._replace(
@@ -227,7 +276,7 @@ class ManyLBFGS:
             G=G,
             rotations=rotations,
             norm=norm,
-            W=k.choose(arrived, tuple(W for W, _ in aims), s.W),
+            W=W,
             slope=xp.where(arrived, slope, s.slope),
             size=xp.where(arrived, size, s.size),
             search=k.choose(arrived, self.search.start(longest, s.search), s.search),
@@ -235,6 +284,17 @@ class ManyLBFGS:
             fresh=dull & s.memory.in_use(k) | (s.fresh & ~arrived),
             memory=forget(k, s.memory, dull),
         )
+
+    def _aimed(self, s: State, X: Leaves, at: At, norm: Array, arrived: Array) -> tuple[Any, ...]:
+        """x, G and rotations, new where problems arrived; W along −H∇f, its slope, ‖φ(W)‖²."""
+        k = self.k
+        x, G, rotations = k.choose(arrived, (X, at.G, at.rotations), (s.x, s.G, s.rotations))
+        T = self._direction(s, x, G, norm)
+        aims = self._map(
+            lambda leaf, v, d, known: leaf.aim(v, d, known.horizontal), x, T, s.learned
+        )
+        W = k.choose(arrived, tuple(W for W, _ in aims), s.W)
+        return x, G, rotations, W, self._dot(G, T), tuple(square for _, square in aims)
 
     def _lengths(self, squares: tuple[Array, ...]) -> tuple[Array, Array]:
         """The largest ‖φ(W)‖ of all leaves, and of those whose steps are limited."""

@@ -10,6 +10,7 @@ from stiefel.types import Array, Leaves
 from .learned import Learned
 from .leaves import RayTrial
 from .memory import Memory
+from .quadratic import TraceModel
 from .search import Search
 from .shared import Status
 
@@ -74,6 +75,7 @@ class State(NamedTuple):
     status: Array  # RUNNING, or the code of a `Status`
     best: Best
     books: Books
+    model: TraceModel | None = None
 
 
 class Asked(NamedTuple):
@@ -81,6 +83,7 @@ class Asked(NamedTuple):
 
     X: Leaves
     trials: tuple[RayTrial, ...]
+    shown: Leaves  # X, or an array of its values for the user
 
 
 class At(NamedTuple):

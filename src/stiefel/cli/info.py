@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -37,12 +38,20 @@ def info(
 def gather_facts() -> dict[str, dict[str, Any]]:
     """Looked up, not imported: importing a GPU library to print its version takes seconds."""
     return {
-        "versions": versions() | {"array-api-compat": installed("array-api-compat")},
+        "versions": versions()
+        | {"array-api-compat": installed("array-api-compat"), "compiled kernels": compiled()},
         "array libraries": {name: installed(name) for name in ARRAY_LIBRARIES},
         "optional packages": {name: installed(name) for name in OPTIONAL},
         "processor": {"model": processor(), "cores": os.cpu_count(), "BLAS": blas()},
         "threads": {name: os.environ.get(name, "unset") for name in THREAD_VARIABLES},
     }
+
+
+def compiled() -> str:
+    """Whether the compiled kernels are there, and in use."""
+    if find_spec("stiefel.backends._compiled") is None:
+        return "not built (no C compiler was found)"
+    return "left aside (STIEFEL_COMPILED=0)" if os.environ.get("STIEFEL_COMPILED") == "0" else "yes"
 
 
 def installed(package: str) -> str:

@@ -30,12 +30,8 @@ from stiefel.types import Array, Manifolds, Status
 from . import nonnegative
 from .blocks import ConstraintBlock, blocks_of
 from .derivative_check import contradicting
+from .infeasible import Violation
 from .sequential_run import SequentialRun
-
-# Of a slope, against the size of its parts: test_infeasible_constraints_are_told.
-LEVEL_SLOPE = 1e-4
-# Stages at which the violation did not fall and could not: test_a_level_violation_is_told_soon.
-STUCK_STAGES = 3
 
 FINAL = (  # what ends an inner run ends the outer one
     Status.MAX_EVALUATIONS,
@@ -234,7 +230,7 @@ class _Run:
             return finished
         omega, best_split = 0.1 * norm, math.inf
         stages: list[OuterStage] = []
-        stuck = 0
+        violation = Violation(L.blocks, L.tree, self.manifold)
         has_owners = self._is_nonnegative(X)
         for _ in range(outer.outer_iterations):
             result = self._inner(X, max(omega, 0.5 * target))
@@ -251,9 +247,11 @@ class _Run:
             L.W = W
             if split > 0.5 * best_split:
                 L.rho *= outer.growth
-                stuck = stuck + 1 if self._violation_is_stationary(X, feasible) else 0
-                if stuck >= STUCK_STAGES:
-                    return self._package(stage, result, Status.INFEASIBLE, stages)
+                far = feasible > 1e2 * outer.tolerance and bool(violation)
+                if far and violation.is_stationary(X):
+                    X = violation.lessened(X)
+                    if X is None:
+                        return self._package(stage, result, Status.INFEASIBLE, stages)
             best_split = min(best_split, split)
             omega = max(0.5 * target, min(0.1 * omega, L.rho * feasible))
             if L.rho > outer.largest_penalty:
@@ -359,25 +357,6 @@ class _Run:
                 slope = _norm(G) / max(_norm(self.L.tree.flatten(pulled)), 1e-300)
                 sizes.append(slope if square > 0 else 10.0 * max(abs(f), 1.0))
         return float(np.clip(max(sizes), 1e-6, 1e6))
-
-    def _violation_is_stationary(self, X: Any, feasible: float) -> bool:
-        """Whether no direction along the manifold lessens the violation, to first order."""
-        blocks = [b for b in self.L.blocks if b.weights is None]
-        if feasible <= 1e2 * self.outer.tolerance or not blocks:
-            return False
-        tree = self.L.tree
-        geometry, point = bind(tree, leaves_of(tree, X, self.manifold), ALONE)
-        total = [np.zeros_like(x) for x in tree.flatten(X)]
-        size = 0.0
-        for block in blocks:
-            c = block.value(X)
-            away = c - block.prox(c, 1.0)
-            J = block.jacobian(X)
-            size += float(np.abs(away) @ np.sqrt(np.sum(J**2, axis=1)))
-            for part, pulled in zip(total, tree.flatten(block.pull(X, away))):
-                part += pulled
-        slope = tuple(total) if isinstance(point, tuple) else total[0]
-        return float(geometry.norm(point, geometry.project(point, slope))) <= LEVEL_SLOPE * size
 
     def _exhausted(self, stage: OuterStage, result: Result) -> Status:
         """ρ has no room left: infeasible if the violation itself is stationary."""

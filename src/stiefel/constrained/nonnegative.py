@@ -31,7 +31,6 @@ Smooth = Callable[[Any], tuple[float, tuple[Array, ...]]]
 # Of the size √(k/n) that entries have: a violation at which the largest entries tell the owners.
 # With ten times as much the minima are worse: test_nonnegative_matrices_of_noise.
 NEARLY_NONNEGATIVE = 0.02
-NO_ENTRY = 1e-9  # an entry that is nothing
 
 
 class OwnedPoint(NamedTuple):
@@ -132,7 +131,7 @@ def owned_minimum(
 
 
 def _unit_columns(X: Array) -> Array:
-    X = np.where(X > NO_ENTRY, X, 0.0)
+    X = np.maximum(X, 0.0)
     with np.errstate(invalid="ignore"):
         return X / np.sqrt(np.sum(X**2, axis=0))
 

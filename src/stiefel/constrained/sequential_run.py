@@ -15,7 +15,7 @@ from stiefel.backends.ranks import ALONE
 from stiefel.function.trees import Tree
 from stiefel.nonsmooth.space import Space, space_of
 from stiefel.runs.driver import asks_to_stop
-from stiefel.runs.ledger import History, Record, Snapshot
+from stiefel.runs.ledger import History, Snapshot
 from stiefel.runs.progress import ProgressLine
 from stiefel.types import Array, Manifold, Manifolds, Status
 
@@ -129,9 +129,8 @@ class SequentialRun:
     def _record(self, s: State, m: Measures, seconds: float) -> None:
         n = self.evaluations()
         defect = float(np.linalg.norm(self.space.defect(s.at.x)))
-        self.history.append(
-            Record(s.at.f, m.stationarity, 1.0 / s.factor, 0, n, n, seconds, s.restarted, defect)
-        )
+        known = s.at.f, m.stationarity, 1.0 / s.factor, 0, n, n, seconds, s.restarted, defect
+        self.history.append((*known, 0, math.nan))
 
     def _limit(self, s: State, m: Measures, seconds: float) -> Status | None:
         if self.callback is not None or self.line is not None:

@@ -127,8 +127,8 @@ def _in_the_library(name: str) -> str:
 
 
 def as_float(value: Any) -> float:
-    if type(value) is float:  # NumPy's float64 is a float too, but warns where floats do not
-        return value
+    if isinstance(value, (float, np.floating)):
+        return float(value)  # NumPy's float64 is a float, too, but warns where floats do not
     if isinstance(value, tuple):
         raise TypeError(
             f"fun(X) returned a tuple of {len(value)} where a value was expected: "
@@ -136,9 +136,10 @@ def as_float(value: Any) -> float:
         )
     shape = getattr(value, "shape", ())
     no_number = value is None or isinstance(value, (str, bytes, bool, np.bool_))
-    if no_number or tuple(shape) != ():
+    if no_number or len(shape):
         raise TypeError(f"the value of fun is {describe(value)}; expected a real scalar")
-    if library(value) == "jax" and value.dtype.kind == "f":
+    kind = getattr(getattr(value, "dtype", None), "kind", None)  # PyTorch has no kinds
+    if kind == "f" and library(value) == "jax":
         return float(np.asarray(value))  # JAX's own way takes twenty microseconds longer
     if isinstance(value, (complex, np.complexfloating)):
         return _real_part(complex(value))

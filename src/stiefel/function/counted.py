@@ -70,12 +70,12 @@ class CountedObjective:
         self._limit = max_evaluations
         self._tree, self._single = tree, tree.is_leaf
         self._leaves = tuple(map(_like, x0 if isinstance(x0, tuple) else (x0,)))
-        self._passages = passages or (DIRECT,) * len(self._leaves)
-        self._direct = all(passage is DIRECT for passage in self._passages)
-        self._outward_ways = tuple(passage.outward for passage in self._passages)
-        self._compiled_ways = self._outward_ways
-        if is_compiled(fun, jac):
-            self._compiled_ways = tuple(p.compiled or p.outward for p in self._passages)
+        direct = (DIRECT,) * len(self._leaves)
+        self._passages = passages or direct
+        self._direct = self._passages == direct
+        self._outward_ways = self._compiled_ways = [p.outward for p in self._passages]
+        if not self._direct and is_compiled(fun, jac):
+            self._compiled_ways = [p.compiled or p.outward for p in self._passages]
         self._names = tuple(f"the gradient at {path}" for path in tree.paths)
         self._last_evaluation: tuple[Any, tuple[float, Any, Any]] | None = None
         self._last: tuple[Any, Any] | None = None  # the last gradient's point, and its aux
@@ -84,7 +84,7 @@ class CountedObjective:
         self._hessp = adapt_hessian(fun, jac, hessp, self._leaves, tree)
         differences = getattr(self._jac, "__self__", None)
         if isinstance(differences, Differences):
-            differences.count = lambda: self._count(value=True, gradient=False)
+            differences.count = self._count
         self._hessp_runs_fun = hessp is None and not hasattr(fun, "hessp")  # autodiff
 
     def wrap(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -120,36 +120,32 @@ class CountedObjective:
             return ways[0](X)
         return tuple(way(x) for way, x in zip(ways, X))
 
-    def solver_point(self, W: Any, X: Any, what: str) -> Any:
-        """W, given in the structure of x0, in the form of X."""
+    def solver_point(self, W: Any, what: str) -> Any:
+        """W, given in the structure of x0, in the form of the solvers' points."""
         leaves = self._tree.flatten(W, what)
         checked = tuple(validated_gradient(w, x, what) for w, x in zip(leaves, self._leaves))
-        checked = self._inward(checked)
-        return checked if isinstance(X, tuple) else checked[0]
+        return self._inward(checked)
 
     def value(self, X: Any) -> float:
         """f(X)."""
         if self._value is None:
             return self.value_and_gradient(X)[0]
-        self._count(value=True, gradient=False)
+        self._count()
         return self._call_value(X)
 
     def value_and_gradient(self, X: Any, value: float | None = None) -> tuple[float, Any, Any]:
         """(f, Euclidean gradient, aux) at X; ``value`` is f(X) where the caller holds it."""
         if self._last_evaluation is not None and self._last_evaluation[0] is X:
-            held, self._last_evaluation = self._last_evaluation[1], None
-            self._last = X, held[2]
-            return held
-        aux = None
-        if self._pair is not None:
-            self._count(value=True, gradient=True)
-            value, G, aux = self._call_pair(X)
+            found, self._last_evaluation = self._last_evaluation[1], None
+        elif self._pair is not None:
+            self._count(gradients=1)
+            found = self._call_pair(X)
         else:
             value = self.value(X) if value is None else value
-            self._count(value=False, gradient=True)
-            G = self._call_jac(X)
-        self._last = X, aux
-        return value, G if isinstance(X, tuple) else G[0], aux
+            self.njev += 1
+            found = value, self._call_jac(X), None
+        self._last = X, found[2]
+        return found
 
     def aux(self, X: Any) -> Any:
         """What ``fun`` returned beside the gradient at X; evaluated again if no longer held."""
@@ -180,7 +176,7 @@ class CountedObjective:
         f = self._show(self._value, X, math.inf)
         return self.scale * (f if type(f) is float else as_float(f))
 
-    def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
+    def _call_pair(self, X: Any) -> tuple[float, Any, Any]:
         assert self._pair is not None
         shown = self._show(self._pair, X, NO_RECORD)
         if shown is NO_RECORD:
@@ -191,21 +187,21 @@ class CountedObjective:
             f, gradient, aux = as_pair(shown, self._name)
         return self.scale * (f if type(f) is float else as_float(f)), self._gradient(gradient), aux
 
-    def _call_jac(self, X: Any) -> tuple[Any, ...]:
+    def _call_jac(self, X: Any) -> Any:
         assert self._jac is not None
         shown = self._show(self._jac, X, NO_RECORD)
         if shown is NO_RECORD:
             return self._nowhere()
         return self._gradient(shown)
 
-    def _nowhere(self) -> tuple[Any, ...]:
+    def _nowhere(self) -> Any:
         return self._inward(tuple(math.nan * leaf for leaf in self._leaves))
 
-    def _inward(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _inward(self, leaves: tuple[Any, ...]) -> Any:
         """Arrays that the user's functions returned, as the solvers compute with them."""
-        if self._direct:
-            return leaves
-        return tuple(p.inward(leaf) for p, leaf in zip(self._passages, leaves))
+        if not self._direct:
+            leaves = tuple(p.inward(leaf) for p, leaf in zip(self._passages, leaves))
+        return leaves[0] if self._single else leaves
 
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
@@ -229,10 +225,10 @@ class CountedObjective:
     def _hessian_product(self, X: Any, V: Any) -> Any:
         assert self._hessp is not None
         if self._hessp_runs_fun:
-            self._count(value=True, gradient=True)
+            self._count(gradients=1)
         self.nhev += 1
         product = self._hessp(self.shown_point(X), self.shown_point(V))
-        HV = self.solver_point(product, X, "the product of hessp")
+        HV = self.solver_point(product, "the product of hessp")
         if self.scale == 1.0:
             return HV
         return tuple(self.scale * h for h in HV) if isinstance(HV, tuple) else self.scale * HV
@@ -269,29 +265,24 @@ class CountedObjective:
         self.nfev, self.njev, self.scale, self._last_evaluation = nfev, njev, scale, None
         self.nhev = nhev
 
-    def _count(self, *, value: bool, gradient: bool) -> None:
-        if value and self.nfev >= self._limit:
+    def _count(self, gradients: int = 0) -> None:
+        """One value, and so many gradients with it."""
+        if self.nfev >= self._limit:
             raise EvaluationLimit
-        self.nfev += value
-        self.njev += gradient
+        self.nfev += 1
+        self.njev += gradients
 
-    def _gradient(self, gradient: Any) -> tuple[Any, ...]:
-        """The leaves of the gradient, each checked against the leaf of the point it belongs to."""
+    def _gradient(self, gradient: Any) -> Any:
+        """In the form of the point, each leaf checked against the leaf it belongs to."""
         if gradient is None:
             raise TypeError("the gradient is None; fun must return it, or jac must be given")
         if self._single:
-            leaf = self._leaves[0]
-            if (
-                type(gradient) is not np.ndarray
-                or gradient.shape != leaf.shape
-                or (gradient.dtype != leaf.dtype)
-            ):
-                gradient = validated_gradient(gradient, leaf, "the gradient")
-            G: tuple[Any, ...] = (gradient,)
-        else:
-            parts = self._tree.flatten(gradient, "the gradient")
-            G = tuple(map(validated_gradient, parts, self._leaves, self._names))
-        G = self._inward(G)
+            like, G = self._leaves[0], gradient
+            if type(G) is not np.ndarray or G.shape != like.shape or G.dtype != like.dtype:
+                G = self._inward((validated_gradient(G, like, "the gradient"),))
+            return G if self.scale == 1.0 else self.scale * G
+        parts = self._tree.flatten(gradient, "the gradient")
+        G = self._inward(tuple(map(validated_gradient, parts, self._leaves, self._names)))
         return G if self.scale == 1.0 else tuple(self.scale * g for g in G)
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
@@ -303,7 +294,7 @@ def read_only(x: Array) -> Array:
     if not isinstance(x, np.ndarray):
         return x
     view = x.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
@@ -313,8 +304,10 @@ def _like(x: Array) -> Array:
         return x.detach().new_zeros(()).expand(x.shape)
     if not isinstance(x, np.ndarray):
         return x
-    return np.broadcast_to(np.zeros((), x.dtype), x.shape)
+    return np.ndarray(x.shape, x.dtype, np.zeros((), x.dtype), strides=(0,) * x.ndim)
 
 
 def largest(G: Array) -> float:
+    if isinstance(G, np.ndarray):
+        return float(np.maximum.reduce(np.abs(G), axis=None))
     return float(kernels_for(G).xp.max(kernels_for(G).xp.abs(G)))

@@ -35,10 +35,10 @@ class RankObjective(CountedObjective):
     ) -> tuple[float, Any, Any]:
         if self._pair is None or self._last_evaluation is not None or self._replicated:
             return super().projected(project, X, value)
-        self._count(value=True, gradient=True)
-        share, leaves, aux = self._pair_here(X)
+        self._count(gradients=1)
+        share, G, aux = self._pair_here(X)
         cargo = self._ranks.carry(share)  # travels with XᴴG
-        G = project(X, leaves if isinstance(X, tuple) else leaves[0])
+        G = project(X, G)
         return cargo.settle(), G, aux
 
     # -- the calls of the user's functions -------------------------------------------------
@@ -47,53 +47,50 @@ class RankObjective(CountedObjective):
         call = super()._call_value
         return self._ranks.total(self._share(self._ranks.guard(lambda: call(X), float)))
 
-    def _call_pair(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
-        share, leaves, aux = self._pair_here(X)
+    def _call_pair(self, X: Any) -> tuple[float, Any, Any]:
+        share, G, aux = self._pair_here(X)
         total = self._ranks.carry(share)
-        leaves = self._completed(leaves)
-        return total.settle(), leaves, aux
+        G = self._completed(G)
+        return total.settle(), G, aux
 
-    def _call_jac(self, X: Any) -> tuple[Any, ...]:
+    def _call_jac(self, X: Any) -> Any:
         call = super()._call_jac
         return self._completed(self._ranks.guard(lambda: call(X), self._zeros))
 
     def _hessian_product(self, X: Any, V: Any) -> Any:
         call = super()._hessian_product
-        HV = self._ranks.guard(lambda: call(X, V), lambda: V)
-        completed = self._completed(HV if isinstance(HV, tuple) else (HV,))
-        return completed if isinstance(HV, tuple) else completed[0]
+        return self._completed(self._ranks.guard(lambda: call(X, V), lambda: V))
 
-    def _pair_here(self, X: Any) -> tuple[float, tuple[Any, ...], Any]:
+    def _pair_here(self, X: Any) -> tuple[float, Any, Any]:
         call = super()._call_pair
-        f, leaves, aux = self._ranks.guard(lambda: call(X), lambda: (0.0, self._zeros(), None))
-        return self._share(f), leaves, aux
+        f, G, aux = self._ranks.guard(lambda: call(X), lambda: (0.0, self._zeros(), None))
+        return self._share(f), G, aux
 
     def _share(self, f: float) -> float:
         return f if self._counts else 0.0
 
-    def _zeros(self) -> tuple[Any, ...]:
+    def _zeros(self) -> Any:
         return self._inward(tuple(kernels_for(x).xp.zeros_like(x) for x in self._leaves))
 
     def common(self, V: Any) -> Any:
         """V with rank 0's leaves in the places of those that every rank holds in full."""
-        leaves = V if isinstance(V, tuple) else (V,)
-        result = self._summed(leaves, 1.0 if self._ranks.rank == 0 else 0.0)
-        return result if isinstance(V, tuple) else result[0]
+        return self._summed(V, 1.0 if self._ranks.rank == 0 else 0.0)
 
-    def _completed(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _completed(self, G: Any) -> Any:
         """Gradients of replicated leaves summed over ranks, with whatever else travels."""
-        return self._summed(leaves, 1.0 if self._counts else 0.0)
+        return self._summed(G, 1.0 if self._counts else 0.0)
 
-    def _summed(self, leaves: tuple[Any, ...], weight: float) -> tuple[Any, ...]:
+    def _summed(self, V: Any, weight: float) -> Any:
         if not self._replicated:
-            return leaves
+            return V
+        leaves = V if isinstance(V, tuple) else (V,)
         parts = [_to_numpy(leaves[i]) for i in self._replicated]
         totals = self._ranks.sum([weight * _as_reals(part) for part in parts])
         result = list(leaves)
         for i, part, total in zip(self._replicated, parts, totals):
             values = np.array(_from_reals(total, part))
             result[i] = kernels_for(leaves[i]).asarray(values, leaves[i])
-        return tuple(result)
+        return tuple(result) if isinstance(V, tuple) else result[0]
 
     def _largest(self, leaves: tuple[Any, ...]) -> float:
         here = max((largest(g) for g in leaves if 0 not in g.shape), default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 DEEPEST = 50
@@ -21,12 +22,14 @@ class Tree:
 
     def flatten(self, tree: Any, what: str = "value") -> tuple[Any, ...]:
         """The leaves, in a fixed order; an error if the structure is another one."""
+        if self._example is None:
+            return (tree,)
         leaves: list[Any] = []
-        _collect(self._example, tree, what, leaves)
+        _collect(self._example, tree, (what,), leaves)
         return tuple(leaves)
 
     def unflatten(self, leaves: tuple[Any, ...]) -> Any:
-        return _rebuild(self._example, iter(leaves))
+        return leaves[0] if self._example is None else _rebuild(self._example, iter(leaves))
 
 
 def _check_depth(x: Any, depth: int = 0) -> None:
@@ -58,30 +61,39 @@ def _walk(x: Any, path: str) -> list[tuple[str, Any]]:
     return [leaf for key, v in items for leaf in _walk(v, f"{path}[{key!r}]")]
 
 
-def _collect(skeleton: Any, x: Any, what: str, out: list[Any]) -> None:
-    if skeleton is None:
-        out.append(x)
-    elif isinstance(skeleton, dict):
-        if not isinstance(x, dict) or set(x) != set(skeleton):
+def _collect(skeleton: Any, x: Any, where: tuple[Any, ...], out: list[Any]) -> None:
+    """The leaves of x below a node; ``where`` it stands is put into words for an error only."""
+    if isinstance(skeleton, dict):
+        if not isinstance(x, dict) or x.keys() != skeleton.keys():
             given = sorted(map(str, x)) if isinstance(x, dict) else type(x).__name__
-            raise TypeError(f"{what} is {given}; expected a dict with keys {list(skeleton)}")
-        for key, part in skeleton.items():
-            _collect(part, x[key], f"{what}[{key!r}]", out)
+            raise TypeError(
+                f"{_place(where)} is {given}; expected a dict with keys {list(skeleton)}"
+            )
+        parts: Iterable[tuple[Any, Any]] = skeleton.items()
     else:
         if not isinstance(x, (list, tuple)) or len(x) != len(skeleton):
             given = f"{len(x)} items" if isinstance(x, (list, tuple)) else type(x).__name__
-            raise TypeError(
-                f"{what} is {given}; expected a {type(skeleton).__name__} of {len(skeleton)}"
-            )
-        for i, part in enumerate(skeleton):
-            _collect(part, x[i], f"{what}[{i}]", out)
+            kind = type(skeleton).__name__
+            raise TypeError(f"{_place(where)} is {given}; expected a {kind} of {len(skeleton)}")
+        parts = enumerate(skeleton)
+    for key, part in parts:
+        if part is None:
+            out.append(x[key])
+        else:
+            _collect(part, x[key], (*where, key), out)
 
 
-def _rebuild(skeleton: Any, leaves: Any) -> Any:
-    if skeleton is None:
-        return next(leaves)
+def _place(where: tuple[Any, ...]) -> str:
+    what, *keys = where
+    return "".join((what, *(f"[{key!r}]" for key in keys)))
+
+
+def _rebuild(skeleton: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(skeleton, dict):
-        return {key: _rebuild(part, leaves) for key, part in skeleton.items()}
-    if isinstance(skeleton, tuple) and hasattr(skeleton, "_fields"):
-        return type(skeleton)(*(_rebuild(part, leaves) for part in skeleton))
-    return type(skeleton)(_rebuild(part, leaves) for part in skeleton)
+        return {
+            key: next(leaves) if part is None else _rebuild(part, leaves)
+            for key, part in skeleton.items()
+        }
+    parts = (next(leaves) if part is None else _rebuild(part, leaves) for part in skeleton)
+    kind = type(skeleton)
+    return kind(*parts) if hasattr(kind, "_fields") else kind(parts)

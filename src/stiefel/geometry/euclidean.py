@@ -62,11 +62,12 @@ class FlatMetric:
         return self.kernels or kernels_for(X)
 
     def has_plain_metric(self, X: Array) -> bool:
-        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
-        return self.kernels_at(X).pure_numpy and X.dtype in (np.float32, np.float64)
+        """Whether tangents are cotangents, in NumPy arrays: see `solvers.memory`."""
+        return self.kernels_at(X).pure_numpy and X.dtype.char in "fdFD"
 
     def project(self, X: Array, G: Array) -> Array:
-        return 1.0 * G  # the user's function may write its next gradient into the same array
+        # The user's function may write its next gradient into the same array.
+        return G.copy("K") if type(G) is np.ndarray else 1.0 * G
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         G = self.project(X, E)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from stiefel.types import Array, Manifold
 
 
+def examined(geometry: Manifold, x: Array) -> tuple[bool, float]:
+    """Whether every matrix of x keeps the promise of its own precision, and the largest defect."""
+    factors = getattr(geometry, "factors", None)
+    if factors is not None:
+        kept, defects = zip(*map(examined, factors, x), strict=True)
+        return all(kept), max(defects)
+    defect = geometry.defect(x)
+    return bool(defect <= geometry.allowed_defect(x)), defect
+
+
 def is_feasible(geometry: Manifold, x: Array) -> bool:
     """Whether every matrix of x keeps the promise ‖XᴴX − I‖ ≤ 10 eps √k of its own precision."""
-    factors = getattr(geometry, "factors", None)
-    if factors is None:
-        return bool(geometry.defect(x) <= geometry.allowed_defect(x))
-    return all(map(is_feasible, factors, x))
+    return examined(geometry, x)[0]
 
 
 def feasible(geometry: Manifold, x: Array) -> Array:

@@ -33,6 +33,8 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.backends.numpy import divided_in_place
 from stiefel.types import Array, Metric
 
+from . import compiled
+from .compiled import faster
 from .ray import Lowered, Secant
 from .stiefel import Stiefel
 
@@ -92,7 +94,9 @@ class Framed:
         return _lowered(self.kernels, Q, E)[0]
 
     def gradient(self, Q: Array, E: Array) -> Lowered:
-        G, square, rotation = _lowered(self.kernels, Q, E)
+        fast = faster(self.kernels, Q, E) is compiled
+        lowered = compiled.framed_gradient if fast else _lowered
+        G, square, rotation = lowered(self.kernels, Q, E)
         return Lowered(G, float(square), rotation)
 
     def project_direction(self, Q: Array, W: Array) -> Array:
@@ -147,6 +151,8 @@ class Framed:
         return self.ray_along(Q, self.raise_index(Q, W))
 
     def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> FramedRay:
+        if faster(self.kernels, Q, T) is compiled:
+            return CompiledFramedRay(self.kernels, Q, T, metric is not None and metric.horizontal)
         return FramedRay(self.kernels, Q, self._nearest_tangent(T, metric))
 
     def _nearest_tangent(self, T: Array, metric: Metric | None) -> Array:
@@ -200,8 +206,13 @@ class FramedRay:
     """The ray that leaves Q with the velocity T = [2A; N]."""
 
     def __init__(self, kernels: Kernels, Q: Array, T: Array) -> None:
+        self._set_out(kernels, Q, T, *_drift(kernels, Q, T))
+
+    def _set_out(
+        self, kernels: Kernels, Q: Array, T: Array, E: Array, square: Any, largest: Any
+    ) -> None:
+        """From Q, brought back if it has drifted by E, which has these squares."""
         self._kernels, self._Q, self._T = kernels, Q, T
-        E, square, largest = _drift(kernels, Q, T)
         eps = float(kernels.xp.finfo(Q.dtype).eps)
         self.defect = math.sqrt(float(square))
         if float(largest) > (DRIFT * eps) ** 2 * T.shape[-1]:
@@ -242,6 +253,18 @@ class FramedRay:
         if s.shape[-2] == s.shape[-1]:
             return Secant(s, y)
         return Secant(s, y, Split(*map(float, _split(self._kernels, s, y))))
+
+
+class CompiledFramedRay(FramedRay):
+    """`FramedRay` along the tangent nearest to T, of one NumPy matrix of double precision."""
+
+    def __init__(self, kernels: Kernels, Q: Array, T: Array, horizontal: bool) -> None:
+        T, E, square, length = compiled.framed_ray(kernels, Q, T, horizontal)
+        self._set_out(kernels, Q, T, E, square, square)
+        self.bounded_length = math.sqrt(length)
+
+    def __call__(self, t: float) -> Array:
+        return compiled.framed_point(self._kernels, self._Q, self._T, t)
 
 
 # -- formulas --------------------------------------------------------------------------------

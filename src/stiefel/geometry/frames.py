@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 from stiefel.types import Array, Manifold
@@ -17,11 +18,14 @@ FRAMED_MANIFOLDS = (Stiefel, SpecialOrthogonal, Orthogonal, Unitary)
 
 
 def framed(geometry: Manifold, X: Any) -> tuple[Any, Any]:
-    """The geometry and the point of the solvers, with frames where X is nearly square."""
+    """The geometry and the point of the solvers, with frames where X is nearly square.
+
+    The point is X itself where no matrix has columns to be added.
+    """
     if isinstance(geometry, Product):
         pairs = [framed(factor, x) for factor, x in zip(geometry.factors, X, strict=True)]
         factors, points = zip(*pairs, strict=True)
-        return type(geometry)(factors), points
+        return type(geometry)(factors), X if all(map(is_, points, X)) else points
     if not _fits(geometry, X):
         return geometry, X
     assert isinstance(geometry, Stiefel)

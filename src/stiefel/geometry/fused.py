@@ -154,6 +154,11 @@ def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
     return k.combine(W, D, X, A)
 
 
+def raise_onto(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
+    """`raise_index`, perhaps written over W."""
+    return raise_index(k.overwriting(), X, W, metric)
+
+
 def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -> Any:
     B, yy = seen.B, seen.yy
     if D is None:
@@ -334,7 +339,7 @@ def _solved(A: Array, B: Array) -> Array:
 # -- the curves --------------------------------------------------------------------------------
 
 
-class FusedRay(Ray):
+class FastRay(Ray):
     """`Ray`, of one NumPy matrix."""
 
     prepare = staticmethod(prepare)
@@ -343,7 +348,7 @@ class FusedRay(Ray):
     pair = staticmethod(secant_pair)
 
 
-class FusedTangentRay(TangentRay):
+class FastTangentRay(TangentRay):
     """`TangentRay`, of one NumPy matrix."""
 
     prepare_tangent = staticmethod(prepare_tangent)

@@ -14,8 +14,10 @@ from typing import Any
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Manifold, Metric
 
+from . import compiled
 from . import hessian as second_order
 from . import metric as metrics
+from .compiled import faster
 from .metric import CANONICAL
 from .ray import Lowered
 from .stiefel import Stiefel
@@ -55,7 +57,10 @@ class Grassmann(Stiefel):
         return _project(self.kernels_at(X), X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
-        G, square, rotation, level = _gradient(self.kernels_at(X), X, E)
+        k = self.kernels_at(X)
+        fast = faster(k, X, E) is compiled and not _is_everything(k, X)
+        lower = compiled.lower_span_gradient if fast else lower_span_gradient
+        G, square, rotation, level = lower(k, X, E)
         if X.shape[-1] == 1:
             return Lowered(G, float(square))
         return Lowered(G, float(square), rotation, level)
@@ -136,7 +141,7 @@ def _is_everything(k: Kernels, X: Array) -> bool:
 
 
 @kernel
-def _gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array, Array]:
+def lower_span_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array, Array]:
     m = k.pairing(X, E)
     G = 0.0 * E if _is_everything(k, X) else k.subtract(k.sharpen(E), X, m)
     return G, k.dot(G, G), 0.0 * m, k.hermitian(m)

@@ -1,16 +1,25 @@
-"""Several matrices in one problem: a point is a tuple of leaves, each on its own manifold."""
+"""Several matrices in one problem: a point is a tuple of leaves, each on its own manifold.
+
+Small leaves take less time than a loop over them.  So the methods of the factors are looked up
+once, and ``map(call, …)`` calls them without a frame of Python's own.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from operator import attrgetter, call, mul
 from typing import Any, Self
 
 from stiefel.backends.ranks import ALONE, Alone, Ranks
-from stiefel.types import Leaves
+from stiefel.types import Array, Leaves
 
 from .ray import Lowered, Secant
+
+_bounded_length, _length, _defect = map(attrgetter, ("bounded_length", "length", "defect"))
+_scale = attrgetter("scale")
 
 
 class ProductRay:
@@ -23,37 +32,40 @@ class ProductRay:
 
     @property
     def bounded_length(self) -> float:
-        return max(float(ray.bounded_length) for ray in self._rays)
+        return max(map(float, map(_bounded_length, self._rays)))
 
     @property
     def length(self) -> float:
-        return max(float(ray.length) for ray in self._rays)
+        return max(map(float, map(_length, self._rays)))
 
     @property
     def defect(self) -> float:
-        return max(float(ray.defect) for ray in self._rays)
+        return max(map(float, map(_defect, self._rays)))
 
     def transported_velocity(self, t: float) -> Leaves:
         return tuple(ray.transported_velocity(t) for ray in self._rays)
 
     def __call__(self, t: float) -> Leaves:
-        return tuple(ray(t) for ray in self._rays)
+        return tuple(map(call, self._rays, repeat(t)))
 
     def velocity(self, t: float) -> Leaves:
         return tuple(ray.velocity(t) for ray in self._rays)
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         ends = zip(self._rays, _ends(old), _ends(new), strict=True)
-        return Secant(*zip(*(ray.secant_pair(t, a, b) for ray, a, b in ends), strict=True))
+        return Secant(*zip(*[ray.secant_pair(t, a, b) for ray, a, b in ends]))
 
     def transport(self, t: float, V: Leaves) -> Leaves:
         return tuple(ray.transport(t, v) for ray, v in zip(self._rays, V, strict=True))
 
 
-def _ends(at: Any) -> list[Lowered]:
+def _ends(at: Any) -> map[Lowered]:
     """The gradients of the leaves; norms are not asked for."""
-    rotations = at.rotation or (None,) * len(at.G)
-    return [Lowered(G, 0.0, rotation) for G, rotation in zip(at.G, rotations, strict=True)]
+    return map(Lowered, at.G, repeat(0.0), at.rotation or repeat(None))
+
+
+def _scaled(metric: Any, T: Iterable[Array]) -> Leaves:
+    return tuple(map(mul, map(_scale, metric), T))
 
 
 @dataclass(frozen=True)
@@ -61,40 +73,50 @@ class Product:
     """The product of manifolds; every function acts leaf by leaf, inner products add up."""
 
     factors: tuple[Any, ...]
+    _methods: dict[str, list[Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def bind(self, X: Leaves, ranks: Alone | Ranks = ALONE) -> Self:
         return type(self)(tuple(m.bind(x, ranks) for m, x in zip(self.factors, X, strict=True)))
 
+    def _each(self, name: str, *arguments: Any) -> map[Any]:
+        """What the factors say, one after the other."""
+        methods = self._methods.get(name)
+        if methods is None:
+            methods = self._methods[name] = [getattr(m, name) for m in self.factors]
+        return map(call, methods, *arguments)
+
     def _map(self, name: str, *arguments: Any) -> Leaves:
-        return tuple(
-            getattr(m, name)(*leaf) for m, *leaf in zip(self.factors, *arguments, strict=True)
-        )
+        return tuple(self._each(name, *arguments))
 
     def project(self, X: Leaves, G: Leaves) -> Leaves:
         return self._map("project", X, G)
 
     def gradient(self, X: Leaves, E: Leaves) -> Lowered:
-        lowered = (Lowered(*leaf) for leaf in self._map("gradient", X, E))
-        G, squares, rotations, levels = zip(*lowered, strict=True)
+        leaves = list(self._each("gradient", X, E))
+        if set(map(type, leaves)) != {Lowered}:  # of a manifold of the user's
+            leaves = [Lowered(*leaf) for leaf in leaves]
+        G, squares, rotations, levels = zip(*leaves)
         return Lowered(G, math.fsum(squares), rotations, levels)
 
     def project_direction(self, X: Leaves, W: Leaves) -> Leaves:
         return self._map("project_direction", X, W)
 
     def inner(self, X: Leaves, V: Leaves, W: Leaves) -> float:
-        return math.fsum(self._map("inner", X, V, W))
+        return math.fsum(self._each("inner", X, V, W))
 
     def pair(self, X: Leaves, W: Leaves, T: Leaves) -> float:
-        return math.fsum(self._map("pair", X, W, T))
+        return math.fsum(self._each("pair", X, W, T))
 
     def hessian(self, X: Leaves, gradient: Leaves, W: Leaves, E: Leaves) -> Leaves:
         return self._map("hessian", X, gradient, W, E)
 
     def dot(self, C: Leaves, D: Leaves) -> float:
-        return math.fsum(self._map("dot", C, D))
+        return math.fsum(self._each("dot", C, D))
 
     def inner_tangent(self, X: Leaves, S: Leaves, T: Leaves) -> float:
-        return math.fsum(self._map("inner_tangent", X, S, T))
+        return math.fsum(self._each("inner_tangent", X, S, T))
 
     def norm(self, X: Leaves, W: Leaves) -> float:
         return math.sqrt(self.inner(X, W, W))
@@ -103,14 +125,10 @@ class Product:
         """φ(W); or, with one metric a leaf, φ of those, scaled against each other."""
         if metric is None:
             return self._map("raise_index", X, W)
-        return tuple(
-            g.scale * m.raise_index(x, w, g)
-            for m, x, w, g in zip(self.factors, X, W, metric, strict=True)
-        )
+        return _scaled(metric, self._each("raise_index", X, W, metric))
 
     def raise_onto(self, X: Leaves, W: Leaves, metric: Any) -> Leaves:
-        leaves = zip(self.factors, X, W, metric, strict=True)
-        return tuple(g.scale * m.raise_onto(x, w, g) for m, x, w, g in leaves)
+        return _scaled(metric, self._each("raise_onto", X, W, metric))
 
     def dual(self, C: Leaves) -> Leaves:
         return self._map("dual", C)
@@ -119,7 +137,7 @@ class Product:
         return self._map("cotangent_of", X, T, metric)
 
     def bounded_length(self, T: Leaves) -> float:
-        return max(self._map("bounded_length", T))
+        return max(self._each("bounded_length", T))
 
     def lower_index(self, X: Leaves, T: Leaves) -> Leaves:
         return self._map("lower_index", X, T)
@@ -134,10 +152,10 @@ class Product:
         return self._map("lift", X, Y)
 
     def extrapolate(self, X: Leaves, Y: Leaves, tau: float) -> Leaves:
-        return tuple(m.extrapolate(x, y, tau) for m, x, y in zip(self.factors, X, Y, strict=True))
+        return self._map("extrapolate", X, Y, repeat(tau))
 
     def geodesic(self, X: Leaves, W: Leaves, t: float = 1.0) -> Leaves:
-        return tuple(m.geodesic(x, w, t) for m, x, w in zip(self.factors, X, W, strict=True))
+        return self._map("geodesic", X, W, repeat(t))
 
     def exponential(self, X: Leaves, T: Leaves, t: float = 1.0) -> Leaves:
         return self.geodesic(X, self.lower_index(X, T), t)
@@ -146,16 +164,16 @@ class Product:
         return self._map("transport", X, Y, W)
 
     def scale(self, a: float, V: Leaves) -> Leaves:
-        return tuple(m.scale(a, v) for m, v in zip(self.factors, V, strict=True))
+        return self._map("scale", repeat(a), V)
 
     def combine(self, a: float, V: Leaves, b: float, W: Leaves) -> Leaves:
-        return tuple(m.combine(a, v, b, w) for m, v, w in zip(self.factors, V, W, strict=True))
+        return self._map("combine", repeat(a), V, repeat(b), W)
 
     def defect(self, X: Leaves) -> float:
-        return max(self._map("defect", X))
+        return max(self._each("defect", X))
 
     def allowed_defect(self, X: Leaves) -> float:
-        return max(self._map("allowed_defect", X))
+        return max(self._each("allowed_defect", X))
 
     def restore(self, X: Leaves) -> Leaves:
         return self._map("restore", X)
@@ -164,7 +182,7 @@ class Product:
         return self._map("nearest", A)
 
     def eps(self, X: Leaves) -> float:
-        return max(self._map("eps", X))
+        return max(self._each("eps", X))
 
     def dimension(self, X: Leaves) -> int:
-        return sum(self._map("dimension", X))
+        return sum(self._each("dimension", X))

@@ -69,6 +69,7 @@ class Secant(NamedTuple):
     y: Array  # a cotangent
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
     square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned
+    slope: Any = None  # ⟨G⁺, s⟩, where it came for free
 
 
 @kernel
@@ -165,6 +166,9 @@ class Ray(_Prepared):
     point = staticmethod(cayley.point)
     displacement = staticmethod(cayley.displacement)
     pair = staticmethod(secant_pair)
+    carry = staticmethod(cayley.transport)
+    velocity_there = staticmethod(cayley.velocity)
+    velocity_brought = staticmethod(cayley.transported_velocity)
 
     _last: tuple[float, Array] | None = None
 
@@ -185,15 +189,15 @@ class Ray(_Prepared):
 
     def velocity(self, t: float) -> Array:
         """X'(t), a tangent at X(t)."""
-        return cayley.velocity(*self._at(t))
+        return self.velocity_there(*self._at(t))
 
     def transported_velocity(self, t: float) -> Array:
         """The velocity φ(W) at X, carried isometrically to X(t)."""
-        return cayley.transported_velocity(*self._at(t))
+        return self.velocity_brought(*self._at(t))
 
     def transport(self, t: float, V: Array) -> Array:
         """The cotangent V at X, carried isometrically to X(t)."""
-        return cayley.transport(*self._at(t), t, V)
+        return self.carry(*self._at(t), t, V)
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         """The secant pair of the step to X(t), from the gradients (.G, .rotation) at both ends."""

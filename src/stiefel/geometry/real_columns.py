@@ -1,91 +1,165 @@
-"""The formulas of `unit` once more, for real unit columns in NumPy, with every pass counted.
+"""The formulas of `unit` once more, for real unit vectors in NumPy, with every pass counted.
 
-As in `real_vector`, the direction w = u − Mx of a circle is not formed: what depends on it comes
-from the inner products of x and u, one number a column.  `tests/test_fused.py` compares everything
-with the formulas that it repeats.
+They are the columns of matrices, or ``by_rows`` the rows of an array.  As in `real_vector`, the
+direction w = u − Mx of a circle is not formed: what depends on it comes from the inner products of
+x and u, one number a vector.  The compiled kernels take all but stacks of several columns
+(`src/compiled/vectors.inc`).  `tests/test_vectors.py` compares everything with the formulas that
+it repeats.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from stiefel.backends.base import Kernels
 from stiefel.types import Array
 
+from .compiled import rows
 from .ray import Lowered, Secant, TangentRay
+from .real_vector import PairRows, compiled_for
 
 
-def column_products(A: Array, B: Array) -> Array:
-    """⟨a, b⟩ of the columns, (..., 1, k)."""
+def unit_products(A: Array, B: Array, by_rows: bool) -> Array:
+    """⟨a, b⟩ of the vectors, in the shape that broadcasts against them."""
+    if by_rows:
+        return np.einsum("...ij,...ij->...i", A, B)[..., None]
     return np.einsum("...ij,...ij->...j", A, B)[..., None, :]
 
 
-def columns_gradient(X: Array, E: Array) -> Lowered:
+def is_column_stack(k: Kernels, X: Array) -> bool:
+    """Whether X is a stack of real matrices with one column in NumPy, which are unit vectors."""
+    return k.pure_numpy and X.ndim > 2 and X.shape[-1] == 1 and X.dtype.char in "fd" and X.size > 0
+
+
+def units_gradient(k: Kernels, X: Array, E: Array, by_rows: bool) -> Lowered:
     """G = E − X⟨x, e⟩ and its square: four passes."""
-    G = X * column_products(X, E)
+    fast, *layout = _for_kernels(k, X, E, by_rows)
+    if fast is not None:
+        G = np.empty(X.shape)
+        return Lowered(G, fast.units_gradient(*layout, rows(E), G))
+    G = X * unit_products(X, E, by_rows)
     np.subtract(E, G, out=G)
     return Lowered(G, float(np.vdot(G, G)))
 
 
-class RealCircle:
-    """The part of a `Circle` that a step of `lbfgs` needs, and what the rest is made from."""
+def _for_kernels(k: Kernels, X: Array, V: Array, by_rows: bool) -> tuple[Any, Array, bool]:
+    """The compiled kernels or None, and X as one matrix with unit columns, or with unit rows."""
+    fast = compiled_for(k, X, V)
+    if X.ndim == 2 or fast is None:
+        return fast, X, by_rows
+    if by_rows or X.shape[-1] == 1:
+        return fast, X.reshape(-1, X.shape[-1 if by_rows else -2]), True
+    return None, X, by_rows
 
-    _X: Array
-    _squares: Array
+
+class RealCircle:
+    """The part of a `Circle` that a step of `lbfgs` needs, and what the rest is made from.
+
+    ``slope`` is ⟨G, U⟩ of the gradient at X, where it is given; a secant pair from there is written
+    ``into`` two rows of a memory, where they are given and kernels are compiled.
+    """
+
+    by_rows: ClassVar[bool] = False
+
+    _kernels: Kernels
     squared_norm: float
     length: float
     bounded_length: float
+    defect = 0.0  # a number here, no property
+    slope: float
+    _last: tuple[float, Array] | None = None
 
-    def __init__(self, X: Array, U: Array) -> None:
-        a, b, c = column_products(X, X), column_products(X, U), column_products(U, U)
-        M: Any = b
-        theta = c - b * b * (2.0 - a)
-        if not (theta >= TangentRay.LOSSY * c).all():  # better formed
-            U, M = U - X * b, 0.0
-            b, theta = column_products(X, U), column_products(U, U)
-        else:
-            b = b - b * a
-        self._X, self._U, self._M = X, U, M
-        self._half_excess, self._xw, self._squares = 0.5 * (a - 1.0), b, theta
-        self.squared_norm = float(theta.sum())
-        self.bounded_length = self.length = math.sqrt(max(float(theta.max()), 0.0))
-        self._last: tuple[float, Array, Array, Array] | None = None
-
-    @property
-    def defect(self) -> float:
-        return 2.0 * float(np.abs(self._half_excess).max())
+    def __init__(
+        self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairRows | None
+    ) -> None:
+        self._kernels, self._X, self._G, self._into = kernels, X, G, into
+        self._fast, matrix, by_rows = _for_kernels(kernels, X, U, self.by_rows)
+        self._layout = matrix, by_rows
+        one = (X.shape[-2], 1) if self.by_rows else (1, X.shape[-1])
+        self._known = known = np.empty((5, *X.shape[:-2], *one), X.dtype)
+        prepare = _prepare if self._fast is None else self._fast.units_prepare
+        self._U = U = rows(U)
+        G = U if G is None else rows(G)
+        numbers = prepare(*self._layout, U, G, known, False, TangentRay.LOSSY)
+        *_, lossy, self.slope = numbers
+        if lossy:  # w is better formed
+            self._U = U = U - X * known[3]
+            numbers = prepare(*self._layout, U, G, known, True, TangentRay.LOSSY)
+        self.squared_norm, largest, self.defect, *_ = numbers
+        self._half_excess, self._xw, self._squares, self._M, self._slopes = known
+        self.bounded_length = self.length = math.sqrt(max(largest, 0.0))
 
     def __call__(self, t: float) -> Array:
-        return self._at(t)[1]
+        if self._fast is not None:
+            Y = np.empty(self._X.shape)
+            self._fast.units_point(*self._layout, self._U, self._known, t, Y)
+            return Y
+        return self._at(t)
 
-    def _at(self, t: float) -> tuple[float, Array, Array, Array]:
-        """t and the point there, with (1 − s²)/(1 + s²) and t/(1 + s²)."""
+    def _at(self, t: float) -> Array:
+        """The point, which is kept for the secant pair."""
         if self._last is None or self._last[0] != t:
-            ss = (0.25 * t * t) * self._squares
-            grown = 1.0 + ss
-            P, Q = (1.0 - ss) / grown, t / grown
-            # Lengths do not drift: x P + w Q has the square 1 + 2P(P(⟨x, x⟩ − 1)/2 + Q⟨x, w⟩).
-            kept = 1.0 - P * (P * self._half_excess + Q * self._xw)
-            self._last = t, self._combined(P * kept, Q * kept), P, Q
-        return self._last
+            self._last = t, self._combined(*self._turns(t))
+        return self._last[1]
+
+    def _turns(self, t: float) -> tuple[Array, Array]:
+        """The numbers of x(t) = x P + w Q: (1 − s²)/(1 + s²) and t/(1 + s²), corrected.
+
+        Lengths do not drift: x P + w Q has the square 1 + 2P(P(⟨x, x⟩ − 1)/2 + Q⟨x, w⟩).
+        """
+        ss = (0.25 * t * t) * self._squares
+        grown = 1.0 + ss
+        P, Q = (1.0 - ss) / grown, t / grown
+        kept = 1.0 - P * (P * self._half_excess + Q * self._xw)
+        return P * kept, Q * kept
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         """s = t w, turned, and y = G⁺ − G + (t/2)(x + x⁺)⟨w, g⟩, with ⟨x, g⟩ = 0.
 
         Along w the transport takes (t²w/2 + t x)/(1 + s²), which is t(x + x⁺)/2.
         """
-        _, X, P, Q = self._at(t)
-        s = self._combined((-t) * (Q * self._squares), t * P)
-        y = self._X + X
-        y *= (0.5 * t) * column_products(self._U, old.G)
+        if self._fast is not None:
+            return self._fast_pair(t, old.G, new.G)
+        ss = (0.25 * t * t) * self._squares
+        s = self._combined((-t * t) * self._squares / (1.0 + ss), t * (1.0 - ss) / (1.0 + ss))
+        y = self._X + self._at(t)
+        y *= (0.5 * t) * self._slopes_with(old.G)
         y += new.G
         y -= old.G
         return Secant(s, y, None, float(np.vdot(y, y)))
 
+    def _slopes_with(self, G: Array) -> Array:
+        """⟨g, u⟩ of the vectors."""
+        return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
+
+    def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
+        s, y = self._into or (np.empty(self._X.shape), np.empty(self._X.shape))
+        self._slopes[...], ends = self._slopes_with(G), (rows(G), rows(G_new), s, y)
+        square, slope = self._fast.units_pair(*self._layout, self._U, self._known, t, *ends)
+        return Secant(s, y, None, square, slope)
+
     def _combined(self, p: Array, q: Array) -> Array:
-        """x p + w q, column by column."""
+        """x p + w q, vector by vector."""
         out = self._X * (p - q * self._M)
         out += self._U * q
         return out
+
+
+def _prepare(
+    X: Array, by_rows: bool, U: Array, G: Array, known: Array, is_tangent: bool, lossy: float
+) -> tuple[float, float, float, float, float]:
+    """Σθ², the largest θ² and |⟨x, x⟩ − 1|, how many θ² are so little of their ⟨u, u⟩, ⟨G, U⟩.
+
+    ``known`` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M and ⟨g, u⟩; M = 0 for tangents.
+    """
+    a, b, c, slopes = (unit_products(*pair, by_rows) for pair in ((X, X), (X, U), (U, U), (G, U)))
+    M = 0.0 if is_tangent else b
+    squares = c - b * M * (2.0 - a)
+    known[0], known[1], known[2] = 0.5 * (a - 1.0), b - M * a, squares
+    known[3], known[4] = M, slopes
+    few = np.count_nonzero(~(squares >= lossy * c))
+    largest = float(squares.max()), float(np.abs(a - 1.0).max())
+    return float(squares.sum()), *largest, float(few), float(slopes.sum())

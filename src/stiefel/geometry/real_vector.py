@@ -2,7 +2,8 @@
 
 A vector of a few thousand entries costs a few microseconds a pass: here every pass is counted, and
 what needs none is done on Python's numbers.  Cotangents at a unit vector x are its tangents, so
-that xᵀg = 0 and no metric can be learned.  `tests/test_fused.py` compares everything with the
+that xᵀg = 0 and no metric can be learned.  The compiled kernels do in one pass what takes NumPy
+several (`src/compiled/vectors.inc`).  `tests/test_vectors.py` compares everything with the
 formulas that it repeats.
 """
 
@@ -12,11 +13,16 @@ import math
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from stiefel.backends.base import Kernels
 from stiefel.backends.numpy import axpy
 from stiefel.types import Array
 
+from .compiled import rows
 from .ray import ColumnRay, Lowered, Secant, TangentRay
+
+PairRows = tuple[Array, Array]
 
 
 def is_real_vector(k: Kernels, X: Array) -> bool:
@@ -26,8 +32,17 @@ def is_real_vector(k: Kernels, X: Array) -> bool:
     return X.ndim == 1 or (X.ndim == 2 and X.shape[1] == 1)
 
 
-def vector_gradient(X: Array, E: Array) -> Lowered:
+def compiled_for(k: Kernels, X: Array, V: Array) -> Any:
+    """The compiled kernels, where they take the real array X and an array V of its kind."""
+    fits = X.dtype.char == "d" == V.dtype.char and X.flags.c_contiguous and X.size > 0
+    return k.compiled if fits else None
+
+
+def vector_gradient(k: Kernels, X: Array, E: Array) -> Lowered:
     """G = E − x xᵀE and its square: four passes."""
+    if (fast := compiled_for(k, X, E)) is not None:
+        G = np.empty(X.shape)
+        return Lowered(G, fast.vector_gradient(X, rows(E), G))
     G = E.copy()
     g = G.reshape(-1)
     x = X.reshape(-1)
@@ -43,23 +58,52 @@ def project_onto(X: Array, W: Array) -> Array:
 
 
 class RealVectorRay(ColumnRay):
-    """The ray along w = u − Mx, with M = 0 or M = xᵀu; w itself is not formed in a step."""
+    """The ray along w = u − Mx, with M = 0 or M = xᵀu; w itself is not formed in a step.
 
-    def __init__(self, kernels: Kernels, X: Array, U: Array, tangent: bool) -> None:
-        x, u = X.reshape(-1), U.reshape(-1)
-        a, b, c = float(x.dot(x)), float(x.dot(u)), float(u.dot(u))
-        M = 0.0
+    ``slope`` is ⟨G, u⟩ of the gradient at x, where it is given; a secant pair from there is written
+    ``into`` two rows of a memory, where they are given and kernels are compiled.
+    """
+
+    length = 0.0  # type: ignore[assignment] # a number here, no property
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        X: Array,
+        U: Array,
+        G: Array | None = None,
+        into: PairRows | None = None,
+        *,
+        tangent: bool = False,
+    ) -> None:
+        self._fast = compiled_for(kernels, X, U)
+        self._kernels, self._X, self._G, self._into = kernels, X, G, into
+        M, U = 0.0, rows(U)
+        a, b, c, slope = self._products(X, U)
+        self.slope = slope
         if tangent:
             if not c - b * b * (2.0 - a) > TangentRay.LOSSY * c:
-                u = project_onto(x, u.copy())
-                b, c = float(x.dot(u)), float(u.dot(u))
+                U = project_onto(X, U.copy())
+                a, b, c, slope = self._products(X, U)
             else:
                 M, b, c = b, b - b * a, c - b * b * (2.0 - a)
-        self._kernels, self._X, self._flat, self._u, self._M = kernels, X, x, u, M
-        self._grams, self._squared_norm, self._squared_defect = (a, b, c), c + b * b, (a - 1.0) ** 2
-        self.bounded_length = math.sqrt(max(c + 3.0 * (b * b), 0.0))
+        self._U, self._M, self._grams, self._gu = U, M, (a, b, c), slope
+        self._squared_norm, self._squared_defect = c + b * b, (a - 1.0) ** 2
+        self.bounded_length = self.length = math.sqrt(max(c + 3.0 * (b * b), 0.0))
+
+    def _products(self, X: Array, U: Array) -> tuple[float, float, float, float]:
+        """⟨x, x⟩, ⟨x, u⟩, ⟨u, u⟩ and ⟨g, u⟩."""
+        G = U if self._G is None else rows(self._G)
+        if self._fast is not None:
+            return self._fast.vector_prepare(X, U, G)  # type: ignore[no-any-return]
+        x, u = X.reshape(-1), U.reshape(-1)
+        return float(x.dot(x)), float(x.dot(u)), float(u.dot(u)), float(u.dot(G.reshape(-1)))
 
     def __call__(self, t: float) -> Array:
+        if self._fast is not None:
+            Y = np.empty(self._X.shape)
+            self._fast.vector_point(self._X, self._U, self._grams, self._M, t, Y)
+            return Y
         a, b, c = self._grams
         h = 0.5 * t
         minus, hhac = 1.0 - h * b, h * h * (a * c)
@@ -70,6 +114,8 @@ class RealVectorRay(ColumnRay):
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         """s = t Q(t)φ(w) and y = g⁺ − Q(t)g, with xᵀg = 0."""
+        if self._fast is not None:
+            return self._fast_pair(t, old.G, new.G)
         a, b, c = self._grams
         h = 0.5 * t
         minus, plus = 1.0 - h * b, 1.0 + h * b
@@ -77,29 +123,37 @@ class RealVectorRay(ColumnRay):
         p, q = b + b * a, -h * (c + b * b)
         up, low = (plus * p + a * q) / D, (minus * q - hhc * p) / D
         s = self._combined(t * (b + 2.0 * low), t + t * t * up)
-        q = -h * float(self._u.dot(old.G.reshape(-1)))
+        x, u = self._X.reshape(-1), self._U.reshape(-1)
+        q = -h * float(u.dot(old.G.reshape(-1)))
         up, low = t * a * q / D, 2.0 * minus * q / D
         y = new.G - old.G
         flat = y.reshape(-1)
-        axpy(self._M * up - low, self._flat, flat)
-        axpy(-up, self._u, flat)
+        axpy(self._M * up - low, x, flat)
+        axpy(-up, u, flat)
         return Secant(s, y, None, float(flat.dot(flat)))
+
+    def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
+        s, y = self._into or (np.empty(self._X.shape), np.empty(self._X.shape))
+        gu = self._gu if G is self._G else float(np.vdot(G, self._U))
+        known, ends = (self._grams, self._M, gu, t), (rows(G), rows(G_new), s, y)
+        square, slope = self._fast.vector_pair(self._X, self._U, *known, *ends)  # type: ignore[union-attr]
+        return Secant(s, y, None, square, slope)
 
     def _combined(self, p: float, q: float) -> Array:
         """p x + q w."""
-        out = (p - q * self._M) * self._flat
-        axpy(q, self._u, out)
-        return out.reshape(self._X.shape)
+        out = (p - q * self._M) * self._X
+        axpy(q, self._U.reshape(-1), out.reshape(-1))
+        return out
 
     # -- what a step of `lbfgs` does not ask for ---------------------------------------------
 
     @cached_property
     def _x(self) -> Array:  # type: ignore[override]
-        return self._flat[:, None]
+        return self._X.reshape(-1, 1)
 
     @cached_property
     def _w(self) -> Array:  # type: ignore[override]
-        return (self._u - self._M * self._flat)[:, None] if self._M else self._u[:, None]
+        return (self._U - self._M * self._X).reshape(-1, 1)
 
     def _evaluated(self, formula: Any, t: float, *arguments: Any) -> Any:
         columns = (V.reshape(-1, 1) for V in arguments)

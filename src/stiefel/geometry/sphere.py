@@ -9,17 +9,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from stiefel.backends.base import Kernels
 from stiefel.types import Array, Curve, Metric
 
 from . import checks, real_vector
 from .metric import CANONICAL
 from .ray import Lowered, Secant, pair_by_transport
+from .real_columns import is_column_stack, units_gradient
 from .real_vector import RealVectorRay, is_real_vector
 from .stiefel import Stiefel
+from .unit import RowCircle
 
 
 def _has_columns(X: Array) -> bool:
     return len(X.shape) >= 2 and X.shape[-1] == 1
+
+
+def _is_real_stack(k: Kernels, X: Array) -> bool:
+    """Whether `real_columns` has versions for X, a stack of vectors."""
+    is_real = k.pure_numpy and X.dtype.char in "fd"
+    return is_real and len(X.shape) >= 2 and X.shape[-1] != 1 and X.size > 0
 
 
 def _on_columns(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,11 +94,16 @@ class Sphere(Stiefel):
     dimension = _on_columns(Stiefel.dimension)
 
     def has_plain_metric(self, X: Array) -> bool:
-        return is_real_vector(self.kernels_at(X), X)
+        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
+        k = self.kernels_at(X)
+        return is_real_vector(k, X) or is_column_stack(k, X) or _is_real_stack(k, X)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
-        if is_real_vector(self.kernels_at(X), X):
-            return real_vector.vector_gradient(X, E)
+        k = self.kernels_at(X)
+        if is_real_vector(k, X):
+            return real_vector.vector_gradient(k, X, E)
+        if _is_real_stack(k, X):
+            return units_gradient(k, X, E, by_rows=True)
         if _has_columns(X):
             return super().gradient(X, E)
         lowered = super().gradient(X[..., None], E[..., None])
@@ -103,7 +117,9 @@ class Sphere(Stiefel):
     def ray(self, X: Array, W: Array) -> Any:
         k = self.kernels_at(X)
         if is_real_vector(k, X):
-            return RealVectorRay(k, X, W, False)
+            return RealVectorRay(k, X, W)
+        if _is_real_stack(k, X):
+            return RowCircle(k, X, W)
         if _has_columns(X):
             return super().ray(X, W)
         return _VectorRay(super().ray(X[..., None], W[..., None]))
@@ -111,8 +127,20 @@ class Sphere(Stiefel):
     def ray_along(self, X: Array, T: Array, metric: Any = CANONICAL) -> Any:
         k = self.kernels_at(X)
         if is_real_vector(k, X):
-            return RealVectorRay(k, X, T, True)
+            return RealVectorRay(k, X, T, tangent=True)
+        if _is_real_stack(k, X):
+            return RowCircle(k, X, T)
         return self.ray(X, self.cotangent_of(X, T, metric))
+
+    def aim_along(self, X: Array, G: Array, T: Array, into: Any = None) -> tuple[float, Any]:
+        """⟨G, T⟩ and the ray along T, of real vectors in NumPy."""
+        if X.ndim == 1:
+            ray = RealVectorRay(self.kernels_at(X), X, T, G, into, tangent=True)
+            return ray.slope, ray
+        if X.shape[-1] == 1:
+            return super().aim_along(X, G, T, into)
+        circle = RowCircle(self.kernels_at(X), X, T, G, into)
+        return circle.slope, circle
 
     def dot(self, C: Array, D: Array) -> float:
         if self.kernels_at(C).pure_numpy:

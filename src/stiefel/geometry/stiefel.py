@@ -19,14 +19,16 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Metric
 
-from . import cayley, checks, fused, real_vector
+from . import cayley, checks, real_vector
 from . import hessian as second_order
 from . import metric as metrics
-from .fused import FusedRay, FusedTangentRay
+from .compiled import faster
 from .geodesic import geodesic_point
 from .metric import CANONICAL
 from .ray import ColumnRay, Lowered, Ray, TangentRay
+from .real_columns import is_column_stack, units_gradient
 from .real_vector import RealVectorRay, is_real_vector
+from .unit import StackCircle
 
 
 @dataclass(frozen=True)
@@ -90,21 +92,27 @@ class Stiefel:
 
     def has_plain_metric(self, X: Array) -> bool:
         """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
-        return X.shape[-1] == 1 and is_real_vector(self.kernels_at(X), X)
+        k = self.kernels_at(X)
+        return is_column_stack(k, X) or (X.shape[-1] == 1 and is_real_vector(k, X))
 
     # -- cotangents and tangents -----------------------------------------------------------
 
     def project(self, X: Array, G: Array) -> Array:
         """The cotangent at X that acts on tangents as the Euclidean gradient G; 4nk²."""
         k = self.kernels_at(X)
-        return (fused.project if k.fuses and X.ndim == 2 else project)(k, X, G)
+        fast = faster(k, X, G)
+        return (fast.project if fast else project)(k, X, G)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         """`project` with the norm of its result, and with XᴴG where there are several columns."""
         k = self.kernels_at(X)
-        if X.shape[-1] == 1 and is_real_vector(k, X):
-            return real_vector.vector_gradient(X, E)
-        lower = fused.lower_gradient if k.fuses and X.ndim == 2 else lower_gradient
+        if X.shape[-1] == 1:
+            if is_real_vector(k, X):
+                return real_vector.vector_gradient(k, X, E)
+            if is_column_stack(k, X):
+                return units_gradient(k, X, E, by_rows=False)
+        fast = faster(k, X, E)
+        lower = fast.lower_gradient if fast else lower_gradient
         G, square, rotation, level = lower(k, X, E)
         if X.shape[-1] == 1:
             return Lowered(G, float(square))
@@ -130,7 +138,9 @@ class Stiefel:
         """The tangent φ(W) = (I + XXᴴ)W of a cotangent W; or φ of another metric."""
         if metric is not None:
             k = self.kernels_at(X)
-            return (fused if k.fuses and X.ndim == 2 else metrics).raise_index(k, X, W, metric)
+            if metric.D is None and is_real_vector(k, X):
+                return real_vector.project_onto(X, np.array(W, order="C"))
+            return (faster(k, X, W) or metrics).raise_index(k, X, W, metric)
         return _add_projection(self.kernels_at(X), X, W, 1.0)
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
@@ -142,7 +152,8 @@ class Stiefel:
         k = self.kernels_at(X).overwriting()
         if X.shape[-1] == 1 and len(X.shape) == 2 and not k.is_complex(X):
             return W
-        return (fused if k.fuses and X.ndim == 2 else metrics).raise_index(k, X, W, metric)
+        fast = faster(k, X, W)
+        return fast.raise_onto(k, X, W, metric) if fast else metrics.raise_index(k, X, W, metric)
 
     def lower_index(self, X: Array, T: Array) -> Array:
         """The cotangent φ⁻¹(T) = (I − XXᴴ/2)T of a tangent T."""
@@ -166,23 +177,35 @@ class Stiefel:
 
     # -- moving ----------------------------------------------------------------------------
 
-    def ray(self, X: Array, W: Array) -> Ray | ColumnRay:
+    def ray(self, X: Array, W: Array) -> Ray | ColumnRay | StackCircle:
         """The curve t ↦ R(X, φ(tW)) of the Cayley retraction; `Ray.squared_norm` is ‖W‖²_g*."""
         k = self.kernels_at(X)
         if X.shape[-1] == 1:
-            return RealVectorRay(k, X, W, False) if is_real_vector(k, X) else ColumnRay(k, X, W)
-        return FusedRay(k, X, W) if k.fuses and X.ndim == 2 else Ray(k, X, W)
+            if is_column_stack(k, X):
+                return StackCircle(k, X, W)
+            return RealVectorRay(k, X, W) if is_real_vector(k, X) else ColumnRay(k, X, W)
+        fast = faster(k, X, W)
+        return fast.FastRay(k, X, W) if fast else Ray(k, X, W)
+
+    def aim_along(self, X: Array, G: Array, T: Array, into: Any = None) -> tuple[float, Any]:
+        """⟨G, T⟩ and the ray along T, of real vectors: see `real_vector` and `real_columns`."""
+        known = self.kernels_at(X), X, T, G, into
+        ray = StackCircle(*known) if X.ndim > 2 else RealVectorRay(*known, tangent=True)
+        return ray.slope, ray
 
     def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
         """The ray whose velocity is the tangent (horizontal in such a metric) nearest to T."""
         k = self.kernels_at(X)
-        if X.shape[-1] == 1 and is_real_vector(k, X):
-            return RealVectorRay(k, X, T, True)
         if X.shape[-1] > 1:
-            kind = FusedTangentRay if k.fuses and X.ndim == 2 else TangentRay
+            fast = faster(k, X, T)
+            kind = fast.FastTangentRay if fast else TangentRay
             ray = kind(k, X, T, 1.0 if metric.horizontal else 0.5)
             if not ray.lossy:
                 return ray
+        elif is_real_vector(k, X):
+            return RealVectorRay(k, X, T, tangent=True)
+        elif is_column_stack(k, X):
+            return StackCircle(k, X, T)
         return self.ray(X, self.cotangent_of(X, T, metric))
 
     def lift(self, X: Array, Y: Array) -> Array:
@@ -192,8 +215,8 @@ class Stiefel:
     def extrapolate(self, X: Array, Y: Array, tau: float) -> Array:
         """R(X, φ(τV)), V = lift(X, Y): X at τ = 0, Y at τ = 1, between or beyond otherwise."""
         k = self.kernels_at(X)
-        if k.fuses and X.ndim == 2 and X.shape[-1] > 1:
-            return fused.extrapolate(k, X, Y, tau)
+        if X.shape[-1] > 1 and (fast := faster(k, X, Y)):
+            return fast.extrapolate(k, X, Y, tau)
         return cayley.extrapolate(k, X, Y, tau)
 
     def geodesic(self, X: Array, W: Array, t: float = 1.0) -> Array:
@@ -237,6 +260,10 @@ class Stiefel:
     def defect(self, X: Array) -> float:
         """‖XᴴX − I‖_F; the largest one of a stack."""
         k = self.kernels_at(X)
+        if k.pure_numpy and X.ndim == 2:  # wrappers take four times as long
+            E = X.conj().T.dot(X)
+            E -= k.eye(X)
+            return math.sqrt(np.vdot(E, E).real)
         E = k.gram(X, X) - k.eye(X)
         return math.sqrt(float(k.xp.max(k.xp.sum(k.real(k.conj(E) * E), axis=(-2, -1)))))
 

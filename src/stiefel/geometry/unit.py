@@ -26,11 +26,12 @@ from stiefel.types import Array, Metric
 from . import checks
 from .euclidean import FlatMetric
 from .ray import Lowered, Secant, pair_by_transport
-from .real_columns import RealCircle, columns_gradient
+from .real_columns import RealCircle, units_gradient
 
-# What a vector is: a column, or an entry.  Both are empty to JAX, which takes numbers for data.
-UnitKind = tuple[()] | None
+# What a vector is: a column, a row or an entry.  All are empty to JAX, to which numbers are data.
+UnitKind = tuple[()] | tuple[tuple[()]] | None
 COLUMN: UnitKind = ()
+ROW: UnitKind = ((),)
 ENTRY: UnitKind = None
 
 
@@ -50,7 +51,10 @@ class _UnitVectors(FlatMetric):
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         if self._real_columns(X):
-            return columns_gradient(X, E)
+            return units_gradient(self.kernels_at(X), X, E, by_rows=False)
+        if self._phases(X):
+            lowered = units_gradient(self.kernels_at(X), _reals(X), _reals(E), by_rows=True)
+            return Lowered(_complex_like(X, lowered.G), lowered.square)
         G = self.project(X, E)
         return Lowered(G, self.dot(G, G))
 
@@ -69,12 +73,26 @@ class _UnitVectors(FlatMetric):
 
     def ray(self, X: Array, W: Array) -> Circle:  # type: ignore[override]
         k = self.kernels_at(X)
+        if self._phases(X):
+            return PhaseCircle(k, X, W)
         return ColumnCircle(k, X, W) if self._real_columns(X) else Circle(k, self.kind, X, W)
+
+    def aim_along(self, X: Array, G: Array, T: Array, into: Any = None) -> tuple[float, Circle]:
+        """⟨G, T⟩ and the curves along T; of real unit columns and phases see `real_columns`."""
+        known = self.kernels_at(X), X, T, G, into
+        if self._real_columns(X) or self._phases(X):
+            circle = (ColumnCircle if self.kind is COLUMN else PhaseCircle)(*known)
+            return circle.slope, circle
+        return self.dot(G, T), self.ray(X, T)
 
     def _real_columns(self, X: Array) -> bool:
         """Whether `real_columns` has versions for X."""
         k = self.kernels_at(X)
         return self.kind is COLUMN and k.pure_numpy and not k.is_complex(X)
+
+    def _phases(self, X: Array) -> bool:
+        """Whether entries of X are unit vectors of two real numbers in NumPy."""
+        return self.kind is ENTRY and self.kernels_at(X).pure_numpy and X.dtype.kind == "c"
 
     def ray_along(self, X: Array, T: Array, metric: Metric) -> Circle:  # type: ignore[override]
         return self.ray(X, T)
@@ -225,6 +243,7 @@ class ComplexCircle(_UnitVectors):
 class Circle:
     """The curves that leave X along W, on great circles."""
 
+    _kernels: Kernels
     _X: Array
     _squares: Array
     squared_norm: float
@@ -266,19 +285,89 @@ class Circle:
 class ColumnCircle(RealCircle, Circle):
     """`Circle`, of real unit columns in NumPy."""
 
-    def __init__(self, kernels: Kernels, X: Array, U: Array) -> None:
-        RealCircle.__init__(self, X, U)
-        self._kernels, self._kind = kernels, COLUMN
+    kind: ClassVar[UnitKind] = COLUMN
+
+    def __init__(
+        self, kernels: Kernels, X: Array, U: Array, G: Array | None = None, into: Any = None
+    ) -> None:
+        RealCircle.__init__(self, kernels, X, U, G, into)
+        self._kind = self.kind
 
     @cached_property
     def _W(self) -> Array:  # type: ignore[override]
         return self._U - self._X * self._M
 
 
+class StackCircle(ColumnCircle):
+    """`ColumnCircle`, of matrices with one column; its defect is that of `Stiefel`."""
+
+    def __init__(
+        self, kernels: Kernels, X: Array, U: Array, G: Array | None = None, into: Any = None
+    ) -> None:
+        super().__init__(kernels, X, U, G, into)
+        excess = self._half_excess.reshape(-1)
+        self.defect = 2.0 * math.sqrt(float(excess.dot(excess)))
+
+
+class RowCircle(StackCircle):
+    """`StackCircle`, of vectors (..., n)."""
+
+    kind = ROW
+    by_rows = True
+
+
+class PhaseCircle(ColumnCircle):
+    """`Circle`, of complex numbers of modulus one in NumPy: rows of two real numbers."""
+
+    kind = ROW
+    by_rows = True
+
+    def __init__(
+        self, kernels: Kernels, X: Array, U: Array, G: Array | None = None, into: Any = None
+    ) -> None:
+        self._like, self._gradient = X, G
+        reals = _reals(X), _reals(U), None if G is None else _reals(G)
+        super().__init__(kernels, *reals, into)
+
+    def __call__(self, t: float) -> Array:
+        return _complex_like(self._like, super().__call__(t))
+
+    def velocity(self, t: float) -> Array:
+        return self.transported_velocity(t) / (1.0 + (0.25 * t * t) * self._entries(self._squares))
+
+    def transported_velocity(self, t: float) -> Array:
+        return _complex_like(self._like, super().transported_velocity(t))
+
+    def transport(self, t: float, V: Array) -> Array:
+        return _complex_like(self._like, super().transport(t, _reals(V)))
+
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        G = self._G if old.G is self._gradient else _reals(old.G)
+        pair = super().secant_pair(t, Lowered(G, 0.0), Lowered(_reals(new.G), 0.0))
+        if self._into is not None and pair.s is self._into[0]:
+            return pair  # where it is kept
+        s, y = _complex_like(self._like, pair.s), _complex_like(self._like, pair.y)
+        return pair._replace(s=s, y=y)
+
+    def _entries(self, numbers: Array) -> Array:
+        return numbers.reshape(self._like.shape)
+
+
+def _reals(X: Array) -> Array:
+    """Complex numbers as rows of two real ones, in the same memory if it is in order."""
+    return np.ascontiguousarray(X).reshape(-1).view(X.real.dtype).reshape(-1, 2)
+
+
+def _complex_like(X: Array, rows: Array) -> Array:
+    return rows.reshape(-1).view(X.dtype).reshape(X.shape)
+
+
 def _squares(k: Kernels, kind: UnitKind, A: Array, B: Array) -> Array:
     """Re⟨a, b⟩ of the vectors, of the shape that broadcasts against them; in A's dtype."""
     products = k.real(k.conj(A) * B)
-    return products if kind is ENTRY else k.xp.sum(products, axis=-2, keepdims=True)
+    if kind is ENTRY:
+        return products
+    return k.xp.sum(products, axis=-2 if kind == COLUMN else -1, keepdims=True)
 
 
 @kernel

@@ -91,7 +91,7 @@ class AcceleratedProximal:
         """Y = X: one step of ManPG-Ada, with its line search."""
         moved = proximal_descent(problem, s.point, s.t)
         if moved is None:
-            blind = s.point.chi**2 * s.point.t <= 10.0 * problem.noise.level(s.point.total)
+            blind = s.point.chi**2 * s.point.t <= 10.0 * problem.noise.level(s.point.magnitude)
             failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
             return s._replace(failure=failure, watch=Watch(blind=blind))
         x, value, alpha = moved

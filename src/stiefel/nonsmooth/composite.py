@@ -20,9 +20,10 @@ from stiefel.types import Array, Gradient
 
 from .normal_system import NormalSystem
 from .pattern import allowed_defect, nearest_to_vector, restore
-from .space import Space, Sum
+from .space import Space, Sum, all_finite
 from .subproblem import ProximalStep, proximal_step
 
+ROUGHLY = 0.01  # of χ: the residual of its step
 PROBE = 1e-3  # length of the step that measures the curvature of f
 
 
@@ -38,8 +39,13 @@ class Value(NamedTuple):
         return self.f + self.h
 
     @property
+    def magnitude(self) -> float:
+        """Of what F is the sum of: its rounding is theirs, also where they cancel."""
+        return abs(self.f) + abs(self.h)
+
+    @property
     def finite(self) -> bool:
-        return math.isfinite(self.total) and bool(np.all(np.isfinite(self.g)))
+        return math.isfinite(self.total) and all_finite(self.g)
 
 
 class ProximalPoint(NamedTuple):
@@ -58,12 +64,17 @@ class ProximalPoint(NamedTuple):
     def total(self) -> float:
         return self.f + self.h
 
+    @property
+    def magnitude(self) -> float:
+        return abs(self.f) + abs(self.h)
+
 
 @dataclass(frozen=True)
 class Composite(Problem):
     """A problem with a nonsmooth term, and the vectors in which it is solved."""
 
     h: Sum = None  # type: ignore[assignment]
+    target: float = 0.0  # of χ, if one is known: nothing is gained beneath it
     _newest: list[ProximalPoint] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -72,7 +83,7 @@ class Composite(Problem):
 
     def evaluate(self, x: Array) -> Value:
         """f, h and ∇f at the vector x; one call of the user's function."""
-        if not np.all(np.isfinite(x)):  # of a proximal map that is not finite
+        if not all_finite(x):  # of a proximal map that is not finite
             return Value(math.inf, math.inf, np.full_like(x, math.nan))
         f, G, _ = self.objective.value_and_gradient(self.space.point(x))
         return Value(f, self._term(x), self.space.flat(G))
@@ -90,6 +101,10 @@ class Composite(Problem):
     def _term(self, x: Array) -> float:
         return float(self.h.value(x))
 
+    def first_multiplier(self, x: Array, g: Array) -> Array:
+        """Λ as it were if no zero of x had to move: where the first proximal step begins."""
+        return self.space.gather(x, g + self.h.gradient(x))
+
     def measure(self, x: Array, value: Value, t: float, L: Array) -> ProximalPoint:
         """The point with its proximal step; an unsolved subproblem is told by a larger χ."""
         step = self.step(x, value.g, t, L)
@@ -99,14 +114,14 @@ class Composite(Problem):
         return ProximalPoint(x, value.f, value.h, value.g, t, step.z, step.L, chi)
 
     def step(self, x: Array, g: Array, t: float, L: Array) -> ProximalStep:
-        if not np.all(np.isfinite(g)):
+        if not all_finite(g):
             nan = np.full_like(x, math.nan)
-            return ProximalStep(x, nan, L, math.nan, False)
-        return proximal_step(self.h, x, g, t, L, roughly=True)
+            return ProximalStep(x, nan, L, L, math.nan, False)
+        return proximal_step(self.h, x, g, t, L, part=ROUGHLY)
 
     def retract(self, z: Array, system: NormalSystem | None = None) -> Array:
         """The point of the manifold at z: with the zeros of z, or else the polar factor."""
-        if not np.all(np.isfinite(z)):
+        if not all_finite(z):
             return np.full_like(z, math.nan)
         mask = self.h.support(z)
         x = restore(self.space, z, mask, allowed_defect(self.space, self.noise.eps), system)
@@ -148,4 +163,4 @@ class Composite(Problem):
         """As a saved run is recognised: F, χ and its gradient at the start."""
         x, at = self.space.flat(Y), self.evaluate_at(Y)
         t = 1.0 / self.curvature(x, at)[0]
-        return self.book(self.measure(x, at, t, np.zeros(self.space.duals.size)))[1]
+        return self.book(self.measure(x, at, t, self.first_multiplier(x, at.g)))[1]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from stiefel.types import Array
 
@@ -44,21 +45,27 @@ class NystromModel(NamedTuple):
         return cls(np.zeros((0, n)), np.zeros(0))
 
     def times(self, S: Array) -> Array:
-        W = self.T @ S
+        W = self.T.dot(S)
         W /= self.theta[:, None]
-        return self.T.T @ W
+        return self.T.T.dot(W)
 
-    def extended(self, Q: Array, P: Array) -> NystromModel:
-        """Â that is exact for the rows of Q too, with P = AQ."""
-        R = P - self.times(Q.T).T
-        K = R @ Q.T
-        theta, V = np.linalg.eigh(0.5 * (K + K.T))
+    def extended(self, Q: Array, R: Array) -> NystromModel:
+        """Â that is exact for the rows of Q too, with R = (A − Â)Q, rows as well."""
+        K = R.dot(Q.T)
+        theta, V = _eigh(0.5 * (K + K.T))
         largest = max(np.abs(theta).max(initial=0.0), np.abs(self.theta).max(initial=0.0))
         rounding = (len(self.theta) + len(K)) * np.finfo(float).eps  # as in any pseudo-inverse
         kept = np.abs(theta) > rounding * largest
-        return NystromModel(
-            np.vstack([self.T, V[:, kept].T @ R]), np.append(self.theta, theta[kept])
-        )
+        if not kept.all():
+            theta, V = theta[kept], V[:, kept]
+        T = np.concatenate((self.T, V.T.dot(R)))
+        return NystromModel(T, np.concatenate((self.theta, theta)))
+
+
+def _eigh(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues and vectors of a small matrix; NumPy's wrapper costs more than the work."""
+    values, vectors, _ = scipy.linalg.lapack.dsyevd(A)
+    return values, vectors
 
 
 class LearnedOperator(NamedTuple):
@@ -85,42 +92,50 @@ class LearnedOperator(NamedTuple):
             return self
         n = self.Q.shape[1]
         S, Y = step.reshape(n, -1), change.reshape(n, -1)
-        error = _ratio(Y - self.model.times(S), Y) if len(self.Q) else math.inf
+        R = Y - self.model.times(S)
+        error = _ratio(R, Y) if len(self.Q) else math.inf
         if error <= KNOWN:
             return self._replace(error=error)
-        Q, P = self._new_columns(S.T, Y.T)
-        aside, own = Q @ self.P.T, Q @ P.T
-        wrong = np.hstack([aside - P @ self.Q.T, own - own.T])
-        squares = self.squares + 2.0 * float(np.vdot(aside, aside)) + float(np.vdot(own, own))
-        symmetric = float(np.vdot(wrong, wrong)) <= ASYMMETRY**2 * squares
+        Q, P, R = self._new_columns(S, Y, R)
+        aside, own = Q.dot(self.P.T), Q.dot(P.T)
+        wrong = aside - P.dot(self.Q.T), own - own.T
+        squares = self.squares + 2.0 * _square(aside) + _square(own)
+        symmetric = _square(wrong[0]) + _square(wrong[1]) <= ASYMMETRY**2 * squares
         if not symmetric or len(self.Q) + len(Q) > MOST_BLOCKS * S.shape[1]:
             return NO_OPERATOR
-        model = self.model.extended(Q, P)
-        return LearnedOperator(
-            np.vstack([self.Q, Q]), np.vstack([self.P, P]), model, squares, error
-        )
+        Qs, Ps = np.concatenate((self.Q, Q)), np.concatenate((self.P, P))
+        return LearnedOperator(Qs, Ps, self.model.extended(Q, R), squares, error)
 
-    def _new_columns(self, S: Array, Y: Array) -> tuple[Array, Array]:
-        """The directions of the rows of S that are new, orthonormal, and A times them."""
-        sizes = np.sqrt(np.einsum("ij,ij->i", S, S))[:, None]
+    def _new_columns(self, S: Array, Y: Array, R: Array) -> tuple[Array, Array, Array]:
+        """The new directions of the columns of S, as orthonormal rows, and A and A − Â of them.
+
+        Â is exact for Q, so that (A − Â)S is that of what is new in S.  One projection is enough:
+        its rounding is enlarged by 1/NEW at most.
+        """
+        sizes = np.sqrt(np.einsum("ij,ij->j", S, S))
         sizes[sizes == 0.0] = 1.0
-        S, Y = S / sizes, Y / sizes
-        for _ in range(2 if len(self.Q) else 0):
-            C = S @ self.Q.T
-            S, Y = S - C @ self.Q, Y - C @ self.P
-        squares, V = np.linalg.eigh(S @ S.T)
+        if len(self.Q):
+            C = self.Q.dot(S)
+            S, Y = S - self.Q.T.dot(C), Y - self.P.T.dot(C)
+        squares, V = _eigh(S.T.dot(S) / np.multiply.outer(sizes, sizes))
         new = squares > NEW**2
-        V = V[:, new] / np.sqrt(squares[new])
-        return V.T @ S, V.T @ Y
+        if not new.all():
+            squares, V = squares[new], V[:, new]
+        V = V / (sizes[:, None] * np.sqrt(squares))
+        return V.T.dot(S.T), V.T.dot(Y.T), V.T.dot(R.T)
 
 
 _NOTHING = np.zeros((0, 0))
 NO_OPERATOR = LearnedOperator(_NOTHING, _NOTHING, NystromModel.nothing(0), possible=False)
 
 
+def _square(A: Array) -> float:
+    return float(np.vdot(A, A))
+
+
 def _ratio(part: Array, whole: Array) -> float:
-    size = float(np.linalg.norm(whole))
-    return float(np.linalg.norm(part)) / size if size > 0 else 0.0
+    size = _square(whole)
+    return math.sqrt(_square(part) / size) if size > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -142,8 +157,11 @@ class Surrogate(Composite):
         return self.model.times(v.reshape(self.space.matrix)).ravel()
 
 
-def surrogate(problem: Composite, at: ProximalPoint, operator: LearnedOperator) -> Surrogate:
-    """f̂ + h around ``at``."""
-    given = {f.name: getattr(problem, f.name) for f in fields(problem)} | {"_newest": []}
+def surrogate(
+    problem: Composite, at: ProximalPoint, operator: LearnedOperator, target: float
+) -> Surrogate:
+    """f̂ + h around ``at``, to be minimised until χ is at its target."""
+    given = {f.name: getattr(problem, f.name) for f in fields(problem)}
+    given |= {"_newest": [], "target": target}
     model = NystromModel.nothing(operator.Q.shape[1]).extended(operator.Q, operator.P)
     return Surrogate(**given, centre=at, model=model)

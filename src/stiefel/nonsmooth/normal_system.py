@@ -1,6 +1,6 @@
 """Λ ↦ herm XᴴD(XΛ), the matrix of the multipliers, to be solved.
 
-A factorisation a matrix, or conjugate gradients where k is large.
+A factorisation a matrix, or conjugate gradients where k is large; a division where X is a vector.
 """
 
 from __future__ import annotations
@@ -13,47 +13,37 @@ import scipy
 
 from stiefel.types import Array
 
-from .space import Space, column_pairs
+from .space import DENSE_COLUMNS, OneMatrix, OneVector, Space, column_pairs, hermitian_basis
 from .terms import Diagonal, Linear
 
-DENSE_COLUMNS = 12  # columns: with more, conjugate gradients need less time than a factorisation
 SINGULAR = 1e-12  # of the largest eigenvalue
 
 
-@cache
-def hermitian_basis(k: int, is_complex: bool) -> Array:
-    """An orthonormal basis of the Hermitian k×k matrices, one flat real row each."""
-    rows = []
-    for i in range(k):
-        for j in range(i + 1):
-            E = np.zeros((k, k), complex if is_complex else float)
-            E[i, j] = E[j, i] = 1.0 if i == j else math.sqrt(0.5)
-            rows.append(E)
-            if is_complex and i != j:
-                F = np.zeros((k, k), complex)
-                F[i, j], F[j, i] = 1j * math.sqrt(0.5), -1j * math.sqrt(0.5)
-                rows.append(F)
-    flat = np.stack(rows).reshape(len(rows), k * k)
-    return flat.view(float) if is_complex else flat
+def normal_system(
+    space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
+) -> NormalSystem:
+    """Λ ↦ herm XᴴD(XΛ) + δΛ.  ``pseudo``: where it is singular, its pseudo-inverse solves it."""
+    if isinstance(space, OneMatrix):
+        return MatrixSystem(space, x, D, delta, pseudo)
+    if isinstance(space, OneVector) and isinstance(D, Diagonal):
+        return NumberSystem(space, x, D, delta, pseudo)
+    return NormalSystem(space, x, D, delta, pseudo)
 
 
 class NormalSystem:
-    """Λ ↦ herm XᴴD(XΛ) + δΛ, to be solved: by a factorisation a matrix, or by conjugate gradients.
+    """The system of any point: by a factorisation a matrix, or by conjugate gradients."""
 
-    ``pseudo``: a singular system has the solution of its pseudo-inverse.
-    """
-
-    def __init__(
-        self, space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
-    ) -> None:
+    def __init__(self, space: Space, x: Array, D: Linear, delta: float, pseudo: bool) -> None:
         self.space, self.x, self.D, self.delta = space, x, D, delta
         self.dense = space.columns <= DENSE_COLUMNS
         if self.dense:
-            blocks = dense_blocks(space, x, D)
-            if delta:
-                for b in blocks:
-                    np.einsum("...ii->...i", b)[...] += delta
-            self._solvers = [_solver(b, pseudo) for b in blocks]
+            self._factorise(delta, pseudo)
+
+    def _factorise(self, delta: float, pseudo: bool) -> None:
+        blocks = dense_blocks(self.space, self.x, self.D)
+        for b in blocks:
+            np.einsum("...ii->...i", b)[...] += delta
+        self._solvers = [_solver(b, pseudo) for b in blocks]
 
     def apply(self, L: Array) -> Array:
         s = self.space
@@ -70,9 +60,6 @@ class NormalSystem:
         return semidefinite_solution(self.apply, rhs, 1e-14, 2 * self.space.columns + 50)
 
     def _solve_blocks(self, rhs: Array) -> Array:
-        if self.space.matrix is not None:
-            E = hermitian_basis(self.space.matrix[1], False)
-            return (self._solvers[0](E @ rhs.T)).T @ E
         parts, rows = [], rhs.reshape(-1, rhs.shape[-1])
         duals = self.space.duals
         for M, solve, dtype in zip(duals.split(rows), self._solvers, duals.dtypes):
@@ -86,12 +73,45 @@ class NormalSystem:
         return duals.join(parts).reshape(rhs.shape)
 
 
+class MatrixSystem(NormalSystem):
+    """The system of one real matrix, in the coordinates that Λ has there."""
+
+    def _factorise(self, delta: float, pseudo: bool) -> None:
+        if isinstance(self.D, Diagonal):
+            W = self.D.weights.reshape(-1, self.space.columns)
+            block = _masked_blocks(self.space.products(self.x)[0], W)
+        else:
+            block = dense_blocks(self.space, self.x, self.D)[0][0]
+        if delta:
+            block.reshape(-1)[:: len(block) + 1] += delta
+        self.solve_columns = _block_solver(block, pseudo)
+
+    def solve(self, rhs: Array) -> Array:
+        return self.solve_columns(rhs.T).T
+
+
+class NumberSystem(NormalSystem):
+    """The system of one vector: Σ Dx² + δ, a number."""
+
+    def _factorise(self, delta: float, pseudo: bool) -> None:
+        own = float((self.D.weights * self.x) @ self.x)  # type: ignore[attr-defined]
+        self._inverse = 1.0 / (own + delta) if own + delta > 0.0 else 0.0
+
+    def solve(self, rhs: Array) -> Array:
+        return self._inverse * rhs
+
+
 def _solver(block: Array, pseudo: bool) -> Linear:
-    """right-hand side (b, q, r), or (q[, r]) of a single block ↦ the solution."""
+    """right-hand side (b, q, r) ↦ the solution, of b blocks."""
     if block.shape[0] > 1 or block.shape[-1] == 0:
         inverse = np.linalg.pinv(block, SINGULAR, True) if pseudo else np.linalg.inv(block)
         return lambda c: inverse @ c
-    block = block[0]
+    solve = _block_solver(block[0], pseudo)
+    return lambda c: solve(c[0])[None]
+
+
+def _block_solver(block: Array, pseudo: bool) -> Linear:
+    """right-hand side (q) or (q, r) ↦ the solution, of one symmetric block."""
     dead = None
     if pseudo:
         own = block.diagonal()
@@ -99,25 +119,23 @@ def _solver(block: Array, pseudo: bool) -> Linear:
         if dead.size:  # columns without a common row; then all of the row is zero
             block = block.copy()
             block[dead, dead] += 1.0
-    factor, failed = scipy.linalg.lapack.dpotrf(block, lower=1)
-    diagonal = np.diagonal(factor)
-    if failed or diagonal.min() ** 2 <= SINGULAR * diagonal.max() ** 2:
+    factor, failed = scipy.linalg.lapack.dpotrf(block.T, 1, 0)
+    pivots = factor.diagonal().tolist()
+    if failed or min(pivots) ** 2 <= SINGULAR * max(pivots) ** 2:
         inverse = np.linalg.pinv(block, SINGULAR, True)
         return lambda c: inverse @ c
 
     def solve(c: Array) -> Array:
-        found = scipy.linalg.lapack.dpotrs(factor, c.reshape(len(factor), -1), lower=1)[0]
+        found = scipy.linalg.lapack.dpotrs(factor, c, 1)[0]
         if dead is not None and dead.size:
             found[dead] = 0.0
-        return found.reshape(c.shape)
+        return found  # type: ignore[no-any-return]
 
     return solve
 
 
 def dense_blocks(space: Space, x: Array, D: Linear) -> list[Array]:
     """The matrices of Λ ↦ herm XᴴD(XΛ) in `hermitian_basis`, (b, q, q) for every leaf."""
-    if isinstance(D, Diagonal) and space.matrix is not None:
-        return [_masked_blocks(space.products(x)[0], D.weights.reshape(1, *space.matrix))]
     real = all(np.dtype(d).kind != "c" for d in space.points.dtypes)
     if isinstance(D, Diagonal) and real:
         masks = space.matrices(D.weights)
@@ -148,12 +166,13 @@ def _masked_blocks(P: Array, W: Array) -> Array:
     every index that p and q have in common: one, or two on the diagonal.
     """
     k, q = W.shape[-1], P.shape[-1]
-    grams = (W.swapaxes(-1, -2) @ P).reshape(-1, k * q)  # (b, j, pairs)
+    grams = W.swapaxes(-1, -2) @ P
+    grams = grams.reshape(*grams.shape[:-2], k * q)  # (..., j pairs)
     place, weight, second, own = _assembly(k)
     blocks = grams.take(place, axis=-1)
     blocks *= weight
-    blocks.reshape(-1, q * q)[:, :: q + 1] += grams.take(second, axis=-1) * own
-    return blocks
+    blocks.reshape(*grams.shape[:-1], q * q)[..., :: q + 1] += grams.take(second, axis=-1) * own
+    return blocks  # type: ignore[no-any-return]
 
 
 @cache

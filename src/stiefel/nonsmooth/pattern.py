@@ -19,8 +19,8 @@ import numpy as np
 
 from stiefel.types import Array, Manifold
 
-from .normal_system import NormalSystem
-from .space import Space
+from .normal_system import NormalSystem, normal_system
+from .space import OneVector, Space
 from .terms import Diagonal
 
 MOST_PATTERN_STEPS = 12
@@ -42,8 +42,11 @@ def restore(
     """
     if not space.duals.size:
         return mask * x
-    mask = separated(space, mask * x, mask)
-    found = _restored(space, mask * x, mask, allowed, system)
+    x = mask * x
+    if isinstance(space, OneVector):
+        return _unit(x, allowed)
+    mask, given = separated(space, x, mask), mask
+    found = _restored(space, x if mask is given else mask * x, mask, allowed, system)
     if found is None:
         fewer = separated(space, mask * x, mask, weak=True)
         found = None if same(fewer, mask) else _restored(space, fewer * x, fewer, allowed)
@@ -56,30 +59,40 @@ def _restored(
     last, stale = math.inf, False
     for _ in range(MOST_PATTERN_STEPS):
         E = space.defect(x)
-        size = math.sqrt(float(E @ E))
+        size = math.sqrt(E.dot(E))
         if size <= allowed:
             return x
         if not (stale or size <= LEAST_GAIN * last):
             return None
         stale = system is not None and size <= QUICK * last  # H stays while it serves well
         if not stale:
-            system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
+            system = normal_system(space, x, Diagonal(mask), pseudo=True)
         last = size
         assert system is not None
         step = mask * space.normal(x, system.solve(0.5 * E))
-        if not float(step @ step) <= LONGEST_PATTERN_STEP**2:
+        if not step.dot(step) <= LONGEST_PATTERN_STEP**2:
             return None
         x = x - step
     return None
+
+
+def _unit(x: Array, allowed: float) -> Array | None:
+    """x, of length one to rounding: M_S of a vector is a sphere."""
+    size = math.sqrt(x.dot(x))
+    if not abs(size - 1.0) <= LONGEST_PATTERN_STEP:
+        return None
+    y = x / size
+    return y if abs(y.dot(y) - 1.0) <= allowed else y / math.sqrt(y.dot(y))
 
 
 def separated(space: Space, x: Array, mask: Array, weak: bool = False) -> Array:
     """The mask without the smaller entries of rows by which two columns cannot be orthogonal."""
     if space.matrix is not None and not weak:  # most points, and most often there is nothing to do
         free = mask.reshape(space.matrix)
-        shared = free.T @ free
-        shared.ravel()[:: len(shared) + 1] = 0.0
-        if not (shared == 1.0).any():
+        once = free.T.dot(free) == 1.0
+        X = x.reshape(space.matrix)
+        np.fill_diagonal(once, False)
+        if not (once.any() and np.abs(X.T.dot(X)[once]).max() > NEGLIGIBLE_OVERLAP):
             return mask
     changed = None
     for leaf, X, S in zip(_places(space), space.matrices(x), space.matrices(mask)):
@@ -115,7 +128,7 @@ class Tangents:
 
     def __init__(self, space: Space, x: Array, mask: Array) -> None:
         self._space, self._x, self._mask = space, x, mask
-        self.system = NormalSystem(space, x, Diagonal(mask), pseudo=True)
+        self.system = normal_system(space, x, Diagonal(mask), pseudo=True)
 
     def multiplier(self, w: Array) -> Array:
         """The Λ for which P(W − XΛ) is tangent."""

@@ -81,14 +81,14 @@ class ProximalGradient:
     def step(self, problem: Composite, s: State) -> State:
         moved = proximal_descent(problem, s.point, s.t)
         if moved is None:
-            blind = s.point.chi**2 * s.point.t <= 10.0 * problem.noise.level(s.point.total)
+            blind = s.point.chi**2 * s.point.t <= 10.0 * problem.noise.level(s.point.magnitude)
             failure = Status.ROUNDING_LIMIT if blind else Status.STEP_NOT_FOUND
             return s._replace(failure=failure, watch=Watch(blind=blind))
         x, value, alpha = moved
         at = problem.measure(x, value, s.point.t, s.point.L)
         X, gradient = problem.book(at)
         t = s.t * self.growth if alpha == 1.0 else max(s.t0, s.t / self.growth)
-        blind = s.point.total - at.total <= problem.noise.level(at.total)
+        blind = s.point.total - at.total <= problem.noise.level(at.magnitude)
         return State(
             X, gradient, at, t, s.t0, s.t * alpha, s.k + 1, False, watch=Watch(blind=blind)
         )
@@ -101,7 +101,7 @@ def proximal_descent(
     v = proximal_step(problem.h, at.x, at.g, t, at.L).v if t != at.t else at.z - at.x
     below = at.total if bound is None else bound
     square, alpha = float(v @ v), 1.0
-    noise = problem.noise.level(at.total)
+    noise = problem.noise.level(at.magnitude)
     while alpha >= LEAST_ALPHA:
         x = problem.retract(at.x + alpha * v)
         value = problem.evaluate(x)

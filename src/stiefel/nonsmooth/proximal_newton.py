@@ -3,7 +3,7 @@
     1. Z from the proximal step; S its support; X ← Z brought back onto M_S, unless X has S already
     2. on M_S, the orthonormal matrices with these zeros, f + h is smooth:
        ∇ = P(∇f + h'),   H = P(∇²f[W] + h''[W] − WΛ),   Λ the multiplier of M_S at X
-    3. D from H D = −∇ by conjugate gradients to min(0.1, √(t‖∇‖))‖∇‖, stopped at negative curvature
+    3. D from H D = −∇ by conjugate gradients to min(0.1, √(t‖∇‖))‖∇‖ within a trust region
     4. X⁺ = X + sD, with zeros where a kink was passed, brought back; s halved until F falls.
 
 Near a solution the zeros stand and the method is of order 3/2.  Far from it the steps are those of
@@ -34,7 +34,7 @@ from .quasi_newton import QuasiNewton
 from .quasi_newton import State as Inner
 from .subproblem import proximal_step
 
-NEXT_REACH = 2.0  # times the length that was accepted last: test_newton_spends_little
+NEXT_REACH = 1.5  # times the length of a step that was accepted whole: test_newton_spends_little
 MOST_PRODUCTS = 200  # of one Newton step
 HALVINGS = 5
 STEADY_STEPS = 3  # steps for which the zeros have held
@@ -114,7 +114,7 @@ class ProximalNewton:
         if new is None:
             return self._quasi_step(problem, s._replace(reach=reach), STEADY_STEPS)
         inner = _transferred(problem, self._quasi, s.inner, new)
-        blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.total)
+        blind = s.inner.point.total - new.total <= 2.0 * problem.noise.level(new.magnitude)
         held = s.steady + 1 if _holds(problem, new) else 0
         return State(
             inner.x,
@@ -164,7 +164,7 @@ class ProximalNewton:
             return at
         x = problem.retract(z, system)
         value = problem.evaluate(x)
-        if not (value.finite and value.total <= at.total + 2.0 * problem.noise.level(at.total)):
+        if not (value.finite and value.total <= at.total + 2.0 * problem.noise.level(at.magnitude)):
             return None
         return at._replace(x=x, f=value.f, h=value.h, g=value.g)
 
@@ -175,17 +175,19 @@ class ProximalNewton:
 
         ``before`` is where the step began.
         """
-        d, slope, system = newton_direction(problem, base)
-        noise = 2.0 * problem.noise.level(base.total)
-        length = math.sqrt(float(d @ d))
-        s = min(1.0, reach / max(length, 1e-300))
+        d, slope, system = newton_direction(problem, base, reach)
+        if not slope < 0:  # of products that are not finite, for one
+            return None, reach
+        noise = 2.0 * problem.noise.level(base.magnitude)
+        length, s = math.sqrt(d.dot(d)), 1.0
         for _ in range(HALVINGS):
             x = problem.retract(problem.h.stop_at_kinks(base.x, base.x + s * d), system)
             value = problem.evaluate(x)
             if value.finite and value.total <= base.total + SLOPE * s * slope + noise:
                 new = problem.measure(x, value, before.t, base.L)
                 visible = before.total - new.total > noise
-                return (new if visible or new.chi < before.chi else None), NEXT_REACH * s * length
+                reach = (NEXT_REACH if s == 1.0 else s) * length
+                return (new if visible or new.chi < before.chi else None), reach
             s *= 0.5
         return None, s * length
 
@@ -202,7 +204,9 @@ def _transferred(problem: Composite, quasi: QuasiNewton, inner: Inner, new: Prox
     return learned._replace(x=X, at=gradient, point=new, factor=1.0, rejections=0, failure=None)
 
 
-def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, float, NormalSystem]:
+def newton_direction(
+    problem: Composite, at: ProximalPoint, reach: float = math.inf
+) -> tuple[Array, float, NormalSystem]:
     """(D, ⟨∇F, D⟩, H of `pattern`) on the orthonormal matrices with the zeros of x."""
     h, space, x = problem.h, problem.space, at.x
     mask = h.support(x)
@@ -215,26 +219,54 @@ def newton_direction(problem: Composite, at: ProximalPoint) -> tuple[Array, floa
         curved = problem.hessian_product(X, w) - space.normal(w, L)
         return tangents.project(curved + h.hessian(x, w) if h.bends else curved)
 
-    size = math.sqrt(float(gradient @ gradient))
-    # Of order 3/2, which spends fewer products than order 2: test_newton_spends_little.
-    d = truncated(product, -gradient, min(0.1, math.sqrt(at.t * size)))
+    size = max(math.sqrt(float(gradient @ gradient)), 1e-300)
+    rounding = 10.0 * problem.noise.eps * math.sqrt(float(total @ total))
+    # Of order 3/2, which spends fewer products than order 2: test_newton_spends_little.  To the
+    # target and no further, if there is one: test_a_leap_spends_little.  Not beneath the rounding
+    # of the gradient, where every curvature may be met: test_newton_is_quadratic_at_the_end.
+    enough = max(math.sqrt(at.t * size), 0.3 * problem.target / size, rounding / size)
+    d = truncated(product, -gradient, min(0.1, enough), reach)
     return d, float(gradient @ d), tangents.system
 
 
-def truncated(product: Callable[[Array], Array], rhs: Array, tolerance: float) -> Array:
-    """Conjugate gradients for product(d) = rhs, stopped at negative curvature."""
-    d, r = np.zeros_like(rhs), rhs.copy()
-    p, rr = r, float(r @ r)
+def truncated(
+    product: Callable[[Array], Array], rhs: Array, tolerance: float, reach: float = math.inf
+) -> Array:
+    """Conjugate gradients for product(d) = rhs within ‖d‖ ≤ reach (Steihaug and Toint).
+
+    At negative curvature the way goes on to the border, if there is one.
+    """
+    d, r, p = np.zeros_like(rhs), rhs.copy(), rhs.copy()
+    rr = float(r.dot(r))
+    dd, dp, pp = 0.0, 0.0, rr  # of d and p; their recurrences cost no further products
     target = max(tolerance, 1e-6) ** 2 * rr
     for i in range(MOST_PRODUCTS):
         if rr <= target or rr == 0.0:
             break
         Ap = product(p)
-        curvature = float(p @ Ap)
-        if not curvature > 0:
+        curvature = float(p.dot(Ap))
+        if not math.isfinite(curvature):
+            return d
+        if not curvature > 0 and reach == math.inf:
             return p * (rr / max(-curvature, 1e-300)) if i == 0 else d
-        alpha = rr / curvature
-        d, r = d + alpha * p, r - alpha * Ap
-        rr, old = float(r @ r), rr
-        p = r + (rr / old) * p
+        alpha = rr / curvature if curvature > 0 else math.inf
+        border = _as_far_as(reach, dd, dp, pp)
+        if alpha >= border:
+            return d + border * p
+        d += alpha * p
+        Ap *= alpha
+        r -= Ap
+        rr, old = float(r.dot(r)), rr
+        beta = rr / old
+        p *= beta
+        p += r
+        dd += alpha * (2.0 * dp + alpha * pp)
+        dp, pp = beta * (dp + alpha * pp), rr + beta**2 * pp
     return d
+
+
+def _as_far_as(reach: float, dd: float, dp: float, pp: float) -> float:
+    """The τ > 0 with ‖d + τp‖ = reach."""
+    if reach == math.inf:
+        return math.inf
+    return (math.sqrt(dp**2 + max(pp * (reach**2 - dd), 0.0)) - dp) / pp

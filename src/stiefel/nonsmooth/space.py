@@ -7,6 +7,10 @@ of N real numbers; Λ, Hermitian k×k for every orthonormal matrix, in one vecto
 
 are adjoint to each other, v is tangent at x if gather(x, v) = 0, and everything that the methods do
 with several leaves, a memory or a tree is algebra of vectors.  Free leaves have no Λ.
+
+Most points are one real matrix of few columns: there Λ is given by its k(k+1)/2 coordinates in an
+orthonormal basis of the symmetric matrices, and every product is one call of BLAS (`OneMatrix`); of
+a vector, k = 1, it is a number (`OneVector`).
 """
 
 from __future__ import annotations
@@ -24,11 +28,35 @@ from stiefel.types import Array, Manifold
 
 from .terms import Diagonal, Linear, Term
 
+DENSE_COLUMNS = 12  # columns: with more, conjugate gradients need less time than a factorisation
+
+
+@cache
+def hermitian_basis(k: int, is_complex: bool) -> Array:
+    """An orthonormal basis of the Hermitian k×k matrices, one flat real row each."""
+    rows = []
+    for i in range(k):
+        for j in range(i + 1):
+            E = np.zeros((k, k), complex if is_complex else float)
+            E[i, j] = E[j, i] = 1.0 if i == j else math.sqrt(0.5)
+            rows.append(E)
+            if is_complex and i != j:
+                F = np.zeros((k, k), complex)
+                F[i, j], F[j, i] = 1j * math.sqrt(0.5), -1j * math.sqrt(0.5)
+                rows.append(F)
+    flat = np.stack(rows).reshape(len(rows), k * k)
+    return flat.view(float) if is_complex else flat
+
 
 @cache
 def column_pairs(k: int) -> tuple[Array, Array]:
     """Every two columns a ≥ b."""
     return np.tril_indices(k)
+
+
+def all_finite(v: Array) -> bool:
+    """Whether a vector has neither infinities nor NaN: one product tells nearly always."""
+    return math.isfinite(v.dot(v)) or bool(np.isfinite(v).all())
 
 
 class FlatLayout:
@@ -67,6 +95,22 @@ class FlatLayout:
         return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=-1)
 
 
+class SymmetricLayout(FlatLayout):
+    """One symmetric k×k matrix by its coordinates."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__([(1, k, k)], [float])
+        self._basis = hermitian_basis(k, False)
+        self.size = len(self._basis)
+
+    def split(self, v: Array) -> list[Array]:
+        return [(v @ self._basis).reshape(*v.shape[:-1], *self.shapes[0])]
+
+    def join(self, parts: Sequence[Array]) -> Array:
+        flat = parts[0].reshape(*parts[0].shape[:-3], self._basis.shape[1])
+        return flat @ self._basis.T
+
+
 class LeafStack(NamedTuple):
     """One array of a point as a stack of matrices (b, n, k)."""
 
@@ -91,6 +135,8 @@ class Space:
 
     def point(self, x: Array) -> Array:
         """The vector x in the solvers' form: the library and precision of the user."""
+        if self.matrix is not None and not self.is_tree:
+            return self.likes[0](x.reshape(self.points.shapes[0]))
         parts = tuple(like(p) for like, p in zip(self.likes, self.points.split(x)))
         return parts if self.is_tree else parts[0]
 
@@ -129,10 +175,6 @@ class Space:
 
     def normal(self, x: Array, L: Array) -> Array:
         """XΛ; zero on free leaves.  x and Λ may carry axes in front."""
-        if self.matrix is not None:
-            n, k = self.matrix
-            product = x.reshape(*x.shape[:-1], n, k) @ L.reshape(*L.shape[:-1], k, k)
-            return product.reshape(*product.shape[:-2], n * k)
         pairs = iter(zip(self.matrices(x), self.duals.split(L)))
         front = np.broadcast_shapes(x.shape[:-1], L.shape[:-1])
         parts = []
@@ -146,10 +188,6 @@ class Space:
 
     def gather(self, x: Array, v: Array) -> Array:
         """herm(XᴴV), the adjoint of `normal` at x; v may carry axes in front."""
-        if self.matrix is not None:
-            n, k = self.matrix
-            M = x.reshape(n, k).T @ v.reshape(*v.shape[:-1], n, k)
-            return (0.5 * (M + M.swapaxes(-1, -2))).reshape(*v.shape[:-1], k * k)
         if not self.duals.shapes:
             return np.zeros((*v.shape[:-1], 0))
         parts = []
@@ -163,6 +201,45 @@ class Space:
         return self.gather(x, x) - (self.identity if self.duals.size else 0.0)
 
 
+class OneMatrix(Space):
+    """A real matrix of few columns."""
+
+    def products(self, x: Array) -> list[Array]:
+        if self._last_products is None or self._last_products[0] is not x:
+            rows, cols = column_pairs(self.columns)
+            T = x.reshape(-1, self.columns).T
+            object.__setattr__(self, "_last_products", (x, [(T[rows] * T[cols]).T]))
+        return self._last_products[1]  # type: ignore[index]
+
+    @cached_property
+    def _basis(self) -> Array:
+        return hermitian_basis(self.columns, False)
+
+    def normal(self, x: Array, L: Array) -> Array:
+        k = self.columns
+        if L.ndim == 1:  # of one x, or of several
+            return x.reshape(-1, k).dot(L.dot(self._basis).reshape(k, k)).reshape(x.shape)
+        product = x.reshape(-1, k) @ (L @ self._basis).reshape(*L.shape[:-1], k, k)
+        return product.reshape(*L.shape[:-1], x.size)
+
+    def gather(self, x: Array, v: Array) -> Array:
+        k = self.columns
+        if v.ndim == 1:
+            return self._basis.dot(x.reshape(-1, k).T.dot(v.reshape(-1, k)).reshape(-1))
+        M = x.reshape(-1, k).T @ v.reshape(*v.shape[:-1], -1, k)
+        return M.reshape(*v.shape[:-1], k * k) @ self._basis.T  # type: ignore[no-any-return]
+
+
+class OneVector(Space):
+    """A real vector, or a matrix of one column: Λ is a number."""
+
+    def normal(self, x: Array, L: Array) -> Array:
+        return L * x
+
+    def gather(self, x: Array, v: Array) -> Array:
+        return v.dot(x.reshape(-1, 1))
+
+
 def space_of(geometry: Manifold, X: Array) -> Space:
     """The vectors of points like X, or an error for constraints that the methods do not know."""
     factors = getattr(geometry, "factors", None)
@@ -172,8 +249,12 @@ def space_of(geometry: Manifold, X: Array) -> Space:
     points = FlatLayout([x.shape for x in arrays], [x.dtype for x in arrays])
     k = [(leaf.stack[0], leaf.stack[2], leaf.stack[2]) for leaf in kinds if leaf.orthonormal]
     kept = [d for d, leaf in zip(points.dtypes, kinds) if leaf.orthonormal]
-    likes = tuple(map(_like, leaves))
-    return Space(tuple(kinds), points, FlatLayout(k, kept), likes, factors is not None)
+    likes, is_tree = tuple(map(_like, leaves)), factors is not None
+    one = len(k) == len(kinds) == 1 and k[0][0] == 1 and np.dtype(kept[0]).kind != "c"
+    if one and k[0][1] <= DENSE_COLUMNS:
+        kind = OneVector if k[0][1] == 1 else OneMatrix
+        return kind(tuple(kinds), points, SymmetricLayout(k[0][1]), likes, is_tree)
+    return Space(tuple(kinds), points, FlatLayout(k, kept), likes, is_tree)
 
 
 def _like(X: Array) -> Linear:
@@ -261,6 +342,8 @@ class Sum:
 
     def support(self, z: Array) -> Array:
         """The free entries, as weights 0 and 1."""
+        if self._one is not None:
+            return self._one.support(z.reshape(self._shapes[0])).astype(float).reshape(-1)
         return self._mask([h.support(Z) for h, Z in self._each(z)])
 
     def _mask(self, parts: list[Array]) -> Array:

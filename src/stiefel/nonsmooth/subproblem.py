@@ -25,7 +25,6 @@ memory there is no such function, and a step that is not solved is left to the c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,14 +32,13 @@ import scipy
 
 from stiefel.types import Array
 
-from .normal_system import NormalSystem, semidefinite_solution
-from .space import Space, Sum
+from .normal_system import NormalSystem, normal_system, semidefinite_solution
+from .space import Sum
 
 MOST_INNER_STEPS = 60
-# Residuals at which the iteration ends: 0.1‖V‖² for a step, a part of ‖V‖ for its length alone.
+# Residuals at which the iteration ends: 0.1‖V‖², unless a part of ‖V‖ is enough.
 FINEST, COARSEST = 1e-13, 1e-4
-ROUGHLY = 0.01
-HIDDEN = 10.0  # times the residual: the least decrease that a residual may stand beside
+ARGUMENT_ROUNDING = 4.0 * np.finfo(float).eps  # of an argument: test_steep_terms_are_no_dearer
 LEAST_DAMPING = 1e-3  # damping
 BISECTIONS = 40
 
@@ -52,8 +50,7 @@ class LowRankModel(NamedTuple):
     K_inverse: Array
 
 
-def no_memory(space: Space) -> LowRankModel:
-    return LowRankModel(np.zeros((0, space.points.size)), np.zeros((0, 0)))
+_NO_MEMORY = LowRankModel(np.zeros((0, 0)), np.zeros((0, 0)))
 
 
 class ProximalStep(NamedTuple):
@@ -62,13 +59,14 @@ class ProximalStep(NamedTuple):
     z: Array
     v: Array
     L: Array  # Λ, in the units of the gradient
+    E: Array  # herm(XᴴV), which is zero for an exact step
     residual: float
     solved: bool
     system: NormalSystem | None = None  # of the last Newton step, at x and nearly with z's zeros
 
     @property
     def length(self) -> float:
-        return math.sqrt(float(self.v @ self.v))
+        return math.sqrt(self.v.dot(self.v))
 
 
 class _Trial(NamedTuple):
@@ -89,35 +87,41 @@ def proximal_step(
     t: float,
     L: Array,
     memory: LowRankModel | None = None,
-    roughly: bool = False,
-    predicted: Callable[[Array, Array], float] | None = None,
+    part: float | None = None,
 ) -> ProximalStep:
     """The step of the model at x; ``L`` is where Λ starts.
 
-    ``roughly``: only to a hundredth of its length.  ``predicted``: the decrease that a step (z, v)
-    predicts, which its residual, a part of XΛ, must not hide.
+    ``part``: a residual that is such a part of its length is enough.
     """
-    space = h.space
-    base, size = x - t * g, math.sqrt(float(L @ L))
-    U, K_inverse = no_memory(space) if memory is None else memory
+    space, base = h.space, x - t * g
+    U, K_inverse = _NO_MEMORY if memory is None else memory
 
     def at(b: Array, M: Array) -> _Trial:
-        w = base + space.normal(x, M)
-        if len(b):
-            w -= b @ U
+        w = space.normal(x, M)
+        w += base
+        if memory is None:
+            z = h.prox(w, t)
+            v = z - x
+            E1, E2 = b, space.gather(x, v)
+            return _Trial(b, M, w, z, v, E1, E2, math.sqrt(E2.dot(E2)))
+        w -= b.dot(U)
         z = h.prox(w, t)
         v = z - x
-        E1, E2 = (K_inverse @ b - U @ v if len(b) else b), space.gather(x, v)
-        return _Trial(b, M, w, z, v, E1, E2, math.sqrt(float(E1 @ E1) + float(E2 @ E2)))
+        E1, E2 = K_inverse.dot(b) - U.dot(v), space.gather(x, v)
+        return _Trial(b, M, w, z, v, E1, E2, math.sqrt(E1.dot(E1) + E2.dot(E2)))
 
     def accurate(now: _Trial) -> bool:
-        square = float(now.v @ now.v)
-        target = ROUGHLY * math.sqrt(square) if roughly else min(0.1 * square, COARSEST)
-        if not now.size <= max(target, FINEST):
-            return False
-        if predicted is None or now.size <= FINEST:
-            return True
-        return predicted(now.z, now.v) > HIDDEN * size * now.size
+        square = now.v.dot(now.v)
+        target = min(0.1 * square, COARSEST) if part is None else part * math.sqrt(square)
+        if memory is None or part is None or not now.size <= target:
+            # Where h is steep the argument of its proximal map is long, and its rounding shows.
+            return bool(
+                now.size <= max(target, FINEST, ARGUMENT_ROUNDING * math.sqrt(now.w.dot(now.w)))
+            )
+        # The step predicts a decrease of at least (‖V‖² + ⟨b, UᵀV⟩)/t, by the convexity of h.
+        hidden = now.b.dot(now.E1)
+        least = square + now.b.dot(K_inverse.dot(now.b)) - hidden
+        return bool(least > abs(hidden) or now.size <= FINEST)
 
     now, system = at(np.zeros(len(U)), t * L), None
     for _ in range(MOST_INNER_STEPS):
@@ -131,7 +135,7 @@ def proximal_step(
             break
         now = new
     solved = accurate(now) or now.size <= 10.0 * FINEST * math.sqrt(max(len(now.M), 1))
-    return ProximalStep(now.z, now.v, now.M / t, now.size, solved, system)
+    return ProximalStep(now.z, now.v, now.M / t, now.E2, now.size, solved, system)
 
 
 def _newton(
@@ -140,15 +144,16 @@ def _newton(
     """The Newton direction (db, dM), and its system for Λ."""
     space, D = h.space, h.prox_derivative(now.w, t)
     delta = 0.05 * min(2.0 * now.size, 0.1)
-    system = NormalSystem(space, x, D, delta)
+    system = normal_system(space, x, D, delta)
     if not len(U):
         return now.b, -_solve(system, now.E2, now.size), system
     DU = D(U)
     A, C = K_inverse + DU @ U.T, space.gather(x, DU)
     if system.dense:
-        W = system.solve(np.vstack([C, now.E2]))
-        db = _solution(A - C @ W[:-1].T, -now.E1 - C @ W[-1])
-        return db, W[:-1].T @ db - W[-1], system
+        W = system.solve(np.concatenate((C, now.E2[None])))
+        CW = C.dot(W.T)
+        db = _solution(A - CW[:, :-1], -now.E1 - CW[:, -1])
+        return db, db.dot(W[:-1]) - W[-1], system
     A_C, A_E = np.linalg.solve(A, C), np.linalg.solve(A, now.E1)
     rhs = -now.E2 - C.T @ A_E
     dM = semidefinite_solution(

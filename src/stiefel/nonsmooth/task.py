@@ -164,7 +164,7 @@ def _evaluated(problem: Composite, x: Array, result: Result) -> ProximalPoint | 
     if not value.finite:
         return None
     t = 1.0 / max(math.sqrt(float(value.g @ value.g)), 1e-300)
-    return problem.measure(x, value, t, np.zeros(problem.space.duals.size))
+    return problem.measure(x, value, t, problem.first_multiplier(x, value.g))
 
 
 def _multipliers(problem: Composite, at: ProximalPoint) -> Any:

@@ -88,16 +88,19 @@ class Norms:
         weights = np.asarray(self.mu, dtype=float)
         if not (np.all(np.isfinite(weights)) and np.all(weights >= 0)):
             raise ValueError(f"{name}(mu) got weights that are not finite and ≥ 0")
-        object.__setattr__(self, "_weights", self._spread(weights))
+        # One weight is a number: arithmetic with an array of no axes costs more than the sums.
+        object.__setattr__(
+            self, "_weights", self._spread(weights) if weights.ndim else float(weights)
+        )
 
     def _spread(self, weights: Array) -> Array:
         return weights
 
     def check(self, X: Array, name: str) -> None:
         """Raise an error if the weights do not fit a point like X."""
-        weights: Array = self._weights  # type: ignore[attr-defined]
+        weights = np.shape(self._weights)  # type: ignore[attr-defined]
         try:
-            fits = np.broadcast_shapes(weights.shape, X.shape) == tuple(X.shape)
+            fits = np.broadcast_shapes(weights, X.shape) == tuple(X.shape)
         except ValueError:
             fits = False
         if not fits:
@@ -121,27 +124,42 @@ class Norms:
         return not self.by_rows and X.dtype.kind != "c"
 
     def value(self, X: Array) -> float:
-        return float(np.sum(self._weights * self._sizes(X)))  # type: ignore[attr-defined]
+        sizes = self._sizes(X)
+        if isinstance(self._weights, float):  # type: ignore[attr-defined]
+            return self._weights * float(sizes.sum())  # type: ignore[attr-defined]
+        return float(np.sum(self._weights * sizes))  # type: ignore[attr-defined]
 
     def prox(self, V: Array, t: float) -> Array:
         threshold = t * self._weights  # type: ignore[attr-defined]
         if self._is_mask(V):
-            return V - np.minimum(np.maximum(V, -threshold), threshold)
+            clipped = np.maximum(V, -threshold)
+            np.minimum(clipped, threshold, out=clipped)
+            return np.subtract(V, clipped, out=clipped)
         r = self._sizes(V)
         return V * np.maximum(1.0 - threshold / np.maximum(r, _TINY), 0.0)
 
     def prox_derivative(self, V: Array, t: float) -> Linear:
         threshold = t * self._weights  # type: ignore[attr-defined]
         r = self._sizes(V)
-        inside = (r > threshold) | (threshold == 0)
+        inside = r > threshold
+        if self._has_zeros:
+            inside |= threshold == 0
         if self._is_mask(V):
             return Diagonal(inside.astype(float))
         r = np.maximum(r, _TINY)
         c, u = np.where(inside, threshold / r, 1.0), V / r
         return lambda W: (1.0 - c) * W + np.where(inside, c, 0.0) * u * self._along(u, W)
 
+    @property
+    def _has_zeros(self) -> bool:
+        """Whether a weight is zero."""
+        weights = self._weights  # type: ignore[attr-defined]
+        return weights == 0.0 if isinstance(weights, float) else not weights.all()
+
     def support(self, Z: Array) -> Array:
-        free = (self._sizes(Z) > 0) | (self._weights == 0)  # type: ignore[attr-defined]
+        free = self._sizes(Z) > 0 if self.by_rows else Z != 0
+        if self._has_zeros:
+            free = free | (self._weights == 0)  # type: ignore[attr-defined]
         return free if free.shape == Z.shape else np.broadcast_to(free, Z.shape)
 
     def gradient(self, X: Array) -> Array:
@@ -218,7 +236,7 @@ class RowNorms(Norms):
     by_rows: ClassVar[bool] = True
 
     def _spread(self, weights: Array) -> Array:
-        return weights[..., None] if weights.ndim else weights
+        return weights[..., None]
 
     def check(self, X: Array, name: str) -> None:
         if len(X.shape) < 2:

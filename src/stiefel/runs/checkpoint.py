@@ -355,6 +355,8 @@ def _map_records(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def _with_rays(state: Any, geometry: Manifold) -> Any:
     def rebuild(record: Any) -> Any:
+        if hasattr(record, "with_curve"):
+            return record.with_curve(geometry)
         aim = getattr(record, "aim", None)
         return record._replace(aim=aim.remade(geometry, record.x)) if aim else record
 

@@ -94,22 +94,24 @@ class Run:
         return result
 
     def _loop(self, state: SolverState) -> Result:
+        ledger, step, problem = self.ledger, self.solver.step, self.problem
         while (reason := self._reason(state)) is None:
             if self.checkpoint is not None and self.checkpoint.due():
                 self._save()
             before = state.at
             try:
-                state = self.solver.step(self.problem, state)
+                state = step(problem, state)
             except EvaluationLimit:
-                return self.ledger.result(state, self.ledger.evaluations_reached())
-            self.ledger.nit += 1
-            self.ledger.restarts += state.restarted
+                return ledger.result(state, ledger.evaluations_reached())
+            ledger.nit += 1
+            ledger.restarts += state.restarted
             self._record(state)
-            self._look_for_kinks(before, state)
+            if self.smooth and not ledger.nit % kinks.KINK_WINDOW:
+                self._look_for_kinks(before, state)
             del before  # a tall array
         if reason.status is Status.CONVERGED:
             return self._confirm(state, reason)
-        return self.ledger.result(state, reason)
+        return ledger.result(state, reason)
 
     def _reason(self, state: SolverState) -> Reason | None:
         at = state.at
@@ -137,8 +139,6 @@ class Run:
         return None
 
     def _look_for_kinks(self, before: Gradient, state: SolverState) -> None:
-        if self.ledger.nit % kinks.KINK_WINDOW or not self.smooth:
-            return
         values, norms = map(self.ledger.history.rows, ("value", "gradient_norm"))
         shorter = kinks.shortening(values, norms, self.ledger.noise(state))
         if shorter >= kinks.SHORTENED and kinks.jumps(self.problem, before, state.at):
@@ -161,7 +161,8 @@ class Run:
 
     def _record(self, state: SolverState) -> None:
         self.ledger.record(state)
-        self._note_completed(state)
+        if self.checkpoint is not None:
+            self._note_completed(state)
         if self.observer is not None:
             self.observer(self.ledger.snapshot(state))
 
@@ -169,9 +170,8 @@ class Run:
 
     def _note_completed(self, state: SolverState) -> None:
         """One assignment, so that an interrupt finds this iteration or the one before."""
-        if self.checkpoint is not None:
-            counters = {name: getattr(self.ledger, name) for name in COUNTERS}
-            self._completed = state, counters, len(self.ledger.history)
+        counters = {name: getattr(self.ledger, name) for name in COUNTERS}
+        self._completed = state, counters, len(self.ledger.history)
 
     def _save(self) -> None:
         if self.checkpoint is None or self._completed is None:
@@ -180,7 +180,7 @@ class Run:
         rows = self.ledger.history.as_array()[:size]
         # Evaluations of an iteration that was cut short will be made, and counted, again.
         nfev, njev = int(rows["nfev"][-1]), int(rows["njev"][-1])
-        scale, seconds = self.ledger.objective.scale, self.ledger.seconds
+        scale, seconds = self.ledger.objective.scale, self.ledger.elapsed()
         self.checkpoint.save(Saved(state, History(rows), counters, nfev, njev, scale, seconds))
 
     def _attach_best(self, error: BaseException) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
-from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.geometry.feasibility import examined, feasible
 from stiefel.geometry.frames import ambient
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
@@ -79,50 +79,35 @@ class Best(NamedTuple):
     G: Array
 
 
-class Record(NamedTuple):
-    """One iteration; the first record is the start."""
-
-    value: float  # f at the point whose gradient was tested
-    gradient_norm: float  # ‖∇f‖_g* there
-    step: float  # γ
-    momentum: int  # steps since the last restart
-    nfev: int
-    njev: int
-    seconds: float
-    restart: bool
-    defect: float  # ‖XᴴX − I‖_F
-    nhev: int = 0
-    expected_decrease: float = math.nan  # what the method expects f to lose from there on
-
-
-DTYPE = np.dtype(
+DTYPE = np.dtype(  # of one iteration; the first row is the start
     [
-        ("value", "f8"),
-        ("gradient_norm", "f8"),
-        ("step", "f8"),
-        ("momentum", "i8"),
+        ("value", "f8"),  # f at the point whose gradient was tested
+        ("gradient_norm", "f8"),  # ‖∇f‖_g* there
+        ("step", "f8"),  # γ
+        ("momentum", "i8"),  # steps since the last restart
         ("nfev", "i8"),
         ("njev", "i8"),
         ("seconds", "f8"),
         ("restart", "?"),
-        ("defect", "f8"),
+        ("defect", "f8"),  # ‖XᴴX − I‖_F
         ("nhev", "i8"),
-        ("expected_decrease", "f8"),
+        ("expected_decrease", "f8"),  # what the method expects f to lose from there on
     ]
 )
 
 
 class History:
-    """A growing table of `Record`s: 81 bytes an iteration."""
+    """A growing table of iterations, 81 bytes each."""
 
     def __init__(self, rows: np.ndarray[Any, Any] | None = None) -> None:
         self._rows = np.zeros(64, DTYPE) if rows is None else rows.copy()
         self._size = 0 if rows is None else len(rows)
 
-    def append(self, record: Record) -> None:
+    def append(self, row: tuple[float, ...]) -> None:
+        """One more iteration, in the order of the columns."""
         if self._size == len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros(max(64, self._size), DTYPE)])
-        self._rows[self._size] = record
+        self._rows[self._size] = row
         self._size += 1
 
     def as_array(self) -> np.ndarray[Any, Any]:
@@ -181,28 +166,29 @@ class Ledger:
         self._clock: Callable[[], float] = self.ranks.clock
         self._started = self._clock()
 
-    @property
-    def seconds(self) -> float:
+    def elapsed(self) -> float:
+        """Seconds of the whole run."""
         return self.seconds_before + self._clock() - self._started
 
     def record(self, state: SolverState) -> None:
-        at, scale = state.at, self.objective.scale
-        self.history.append(
-            Record(
-                at.f / scale,
-                at.norm / scale,
-                state.gamma * scale,
-                state.k,
-                self.objective.nfev,
-                self.objective.njev,
-                self.seconds,
-                state.restarted,
-                self._defect(state),
-                self.objective.nhev,
-                self._expected(state) / scale,
-            )
+        at, objective = state.at, self.objective
+        scale = objective.scale
+        row = (
+            at.f / scale,
+            at.norm / scale,
+            state.gamma * scale,
+            state.k,
+            objective.nfev,
+            objective.njev,
+            self.elapsed(),
+            state.restarted,
+            self._defect(state),
+            objective.nhev,
+            self._expected(state) / scale,
         )
-        self._keep_best(state)
+        self.history.append(row)
+        if at.finite:
+            self._keep_best(state, at)
 
     def _defect(self, state: SolverState) -> float:
         """From the Gram matrices of the state's curve, where it has one."""
@@ -214,10 +200,11 @@ class Ledger:
 
         First-order methods have no model: their last decreases are continued as a geometric series.
         """
+        expected = getattr(state, "expected_decrease", None)
+        if expected is not None:
+            return float(expected)
         if not hasattr(state, "aim"):
-            return float(getattr(state, "expected_decrease", math.nan))
-        if hasattr(state, "expected_decrease"):
-            return float(state.expected_decrease)
+            return math.nan
         values = self.history.last("value", 2 * WINDOW + 1) * self.objective.scale
         if len(values) < 2 * WINDOW + 1:
             return math.inf
@@ -234,30 +221,23 @@ class Ledger:
         noise = max(self.problem.noise.worst(f), state.watch.noise)
         return state.watch.blind or not expected > max(SETTLED * size, noise)
 
-    def _keep_best(self, state: SolverState) -> None:
-        at, watch = state.at, state.watch
-        if not at.finite:
-            return
-        noise = max(self.problem.noise.level(at.f), watch.noise)
-        fell = not watch.blind and at.f < self.reference_f - noise
-        if fell or at.norm < IMPROVEMENT * self.reference_norm:
+    def _keep_best(self, state: SolverState, at: Gradient) -> None:
+        f, norm, watch, best = at.f, at.norm, state.watch, self.best
+        noise = max(self.problem.noise.level(f), watch.noise)
+        fell = not watch.blind and f < self.reference_f - noise
+        if fell or norm < IMPROVEMENT * self.reference_norm:
             self.last_progress = self.nit
-            self.reference_f = min(at.f, self.reference_f)
-            self.reference_norm = min(at.norm, self.reference_norm)
-        best = self.best
-        if (
-            best is None
-            or at.f < best.f - noise
-            or (at.f <= best.f + noise and at.norm < best.norm)
-        ):
-            self.best = Best(state.x, at.f, at.norm, at.G)
+            self.reference_f = min(f, self.reference_f)
+            self.reference_norm = min(norm, self.reference_norm)
+        if best is None or f < best.f - noise or (f <= best.f + noise and norm < best.norm):
+            self.best = Best(state.x, f, norm, at.G)
 
     def progress(self, state: SolverState) -> Progress:
         at, scale = state.at, self.objective.scale
         return Progress(
             self.nit,
             self.objective.nfev,
-            self.seconds,
+            self.elapsed,
             at.f / scale,
             at.norm / scale,
             self.initial_norm / scale,
@@ -299,7 +279,7 @@ class Ledger:
             self.objective.nfev,
             self.objective.njev,
             self.restarts,
-            self.seconds,
+            self.elapsed(),
         )
 
     # -- results ---------------------------------------------------------------------------
@@ -313,19 +293,22 @@ class Ledger:
 
     def _expected_at(self, best: Best) -> float:
         """In the user's units; of the newest record with the value of the point."""
-        rows = self.history.last("expected_decrease", len(self.history))
-        same = np.flatnonzero(
-            self.history.last("value", len(rows)) == best.f / self.objective.scale
-        )
-        return float(rows[same[-1]]) if len(same) else math.nan
+        values, f = self.history.rows("value"), best.f / self.objective.scale
+        newest = len(values) - 1
+        if not (newest >= 0 and values[newest] == f):
+            same = np.flatnonzero(values == f)
+            newest = same[-1] if len(same) else -1
+        return float(self.history.rows("expected_decrease")[newest]) if newest >= 0 else math.nan
 
     def package(self, best: Best, reason: Reason) -> Result:
         objective, geometry = self.objective, self.problem.geometry
         x, note = best.x, ""
-        if not is_feasible(geometry, x):
+        kept, defect = examined(geometry, x)
+        if not kept:
             # Only unconverged points come here, and the function is not called any more.
+            note = f" (value and gradient: before a restoration from {defect:.1e})"
             x = feasible(geometry, x)
-            note = f" (value and gradient: before a restoration from {geometry.defect(best.x):.1e})"
+            defect = geometry.defect(x)
             self.restorations += 1
         gradient, expected = best.G, self._expected_at(best)
         if reason.status is Status.CONVERGED and math.isfinite(expected):
@@ -339,7 +322,7 @@ class Ledger:
             grad=gradient,
             jac=gradient,  # SciPy's name for it
             gradient_norm=best.norm / objective.scale,
-            feasibility=geometry.defect(x),
+            feasibility=defect,
             nit=self.nit,
             nfev=objective.nfev,
             njev=objective.njev,
@@ -350,6 +333,6 @@ class Ledger:
             status=reason.status,
             message=f"{reason.status.name}: {reason.message}{note}",
             history=self.history,
-            seconds=self.seconds,
+            seconds=self.elapsed(),
             expected_decrease=expected,
         )

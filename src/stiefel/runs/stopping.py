@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,12 +20,17 @@ class Progress(NamedTuple):
 
     nit: int
     nfev: int
-    seconds: float
+    clock: Callable[[], float]
     f: float
     gradient_norm: float
     initial_norm: float  # ‖∇f(x0)‖_g*
     recent_decrease: Callable[[], float]
     settled: Callable[[], bool] = lambda: True  # what is still to be gained is small; see `Ledger`
+
+    @property
+    def seconds(self) -> float:
+        """Since the start of the run, earlier parts of it included."""
+        return self.clock()
 
     @property
     def decrease(self) -> float:
@@ -46,7 +51,7 @@ class Rule:
         raise NotImplementedError
 
     def __or__(self, other: Rule) -> Rule:
-        return AnyOf((*_parts(self), *_parts(other)))
+        return any_of((self, other))
 
 
 @dataclass(frozen=True)
@@ -56,22 +61,34 @@ class AnyOf(Rule):
     rules: tuple[Rule, ...] = ()
 
     def reason(self, progress: Progress) -> Reason | None:
-        return next((r for rule in self.rules if (r := rule.reason(progress))), None)
+        for rule in self.rules:
+            if found := rule.reason(progress):
+                return found
+        return None
+
+
+def any_of(rules: Sequence[Rule]) -> Rule:
+    """One rule that stops when one of these does."""
+    parts = [part for rule in rules for part in _parts(rule)]
+    return AnyOf(tuple(parts)) if len(parts) > 1 else parts[0]
 
 
 def _parts(rule: Rule) -> tuple[Rule, ...]:
     return rule.rules if isinstance(rule, AnyOf) else (rule,)
 
 
+A_REAL_NUMBER = (float, int, numbers.Real)  # the abstract class alone takes five times as long
+
+
 def _check_integer(rule: object, value: int, least: int) -> None:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    if not isinstance(value, A_REAL_NUMBER) or isinstance(value, bool):
         raise TypeError(f"{type(rule).__name__}({value!r}): expected an integer ≥ {least}")
     if not value >= least or math.isinf(value) or int(value) != value:
         raise ValueError(f"{type(rule).__name__}({value!r}): expected an integer ≥ {least}")
 
 
 def _check_positive(rule: object, name: str, value: float) -> None:
-    if not isinstance(value, numbers.Real):
+    if not isinstance(value, A_REAL_NUMBER):
         raise TypeError(f"{type(rule).__name__}({value!r}): {name} must be a positive number")
     if not value > 0 or math.isnan(value):
         raise ValueError(f"{type(rule).__name__}({value!r}): {name} must be positive")
@@ -114,7 +131,7 @@ class SettledGradient(RelativeGradient):
     """The same, and the method's model of f expects to gain next to nothing; the default."""
 
     def reason(self, p: Progress) -> Reason | None:
-        found = super().reason(p)
+        found = RelativeGradient.reason(self, p)
         return found if found is not None and p.settled() else None
 
 
@@ -235,6 +252,6 @@ class MaxSeconds(Rule):
         _check_positive(self, "the limit", self.limit)
 
     def reason(self, p: Progress) -> Reason | None:
-        if p.seconds < self.limit:
+        if (seconds := p.seconds) < self.limit:
             return None
-        return Reason(Status.MAX_TIME, f"{p.seconds:.1f} s reached the limit of {self.limit:g} s")
+        return Reason(Status.MAX_TIME, f"{seconds:.1f} s reached the limit of {self.limit:g} s")

@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.types import Aim, Gradient, Leaves, Point, Status, Tangent
+from stiefel.types import Aim, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import row_leaves
 from .learned_metric import (
@@ -31,20 +31,22 @@ from .learned_metric import (
     first_scale,
     learned_squared_change,
     metric_of,
-    parts_of,
     raised_by_learned,
     squared_length,
     still_invariant,
 )
+from .leaves import parts_of
 from .memory import (
     NOTHING,
     Pairs,
     apply_inverse,
+    free_rows,
     is_plain,
     no_pairs,
     plain_direction,
     remember,
     remember_plain,
+    worth_keeping,
 )
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
@@ -76,6 +78,14 @@ class State(NamedTuple):
     failure: Status | None = None
     expected_decrease: float = math.inf  # ½⟨∇f, H∇f⟩, once there is a pair
 
+    def with_curve(self, geometry: Manifold) -> State:
+        """The same with its curve made again, as `_aimed` makes it: it repeats every bit."""
+        aim = self.aim
+        if aim.metric is None:
+            return self._replace(aim=aim.remade(geometry, self.x))
+        found = _aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
+        return self._replace(aim=aim._replace(curve=found[1]))
+
 
 @dataclass(frozen=True)
 class LBFGS:
@@ -85,7 +95,9 @@ class LBFGS:
     ----------
     memory : int
         The number m of pairs kept; fewer for points of more than two million entries, and none
-        beyond four million, which use the newest pair only.
+        beyond four million, which use the newest pair only.  Real vectors, unit columns and free
+        parameters of 16,384 entries or more keep half as many, unless ``cost`` says otherwise:
+        reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.
     rows : RowModel or None
@@ -147,7 +159,10 @@ class LBFGS:
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
         plain = problem.precond is None and is_plain(geometry, x)
-        pairs = NOTHING if large else no_pairs(geometry, at.G, self.most_pairs, plain)
+        most = self.most_pairs
+        if plain and self.cost == "usual":
+            most = worth_keeping(at.G, most)
+        pairs = NOTHING if large else no_pairs(geometry, at.G, most, plain)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
@@ -195,22 +210,20 @@ class LBFGS:
             pairs = pairs if kept else pairs.forgotten()
         rows, old = s.rows, s.rows.known
         if self.rows is not None and not (old is None and rows.looking is None):
-            part = taken.t * max(1.0, s.aim.curve.bounded_length / LONGEST_BY_ROWS)
-            ends, span = StepEnds(s.x, s.at, x, at, part), learned[0].metric.horizontal
+            ends, span = StepEnds(s.x, s.at, x, at), learned[0].metric.horizontal
             rows = self.rows.observe(problem, rows, ends, span)
         elif self.rows is not None and rows.leaves:
-            part = taken.t * max(1.0, s.aim.curve.bounded_length / self.longest)
-            ends = StepEnds(s.x, s.at, x, at, part)
+            ends = StepEnds(s.x, s.at, x, at)
             rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
             if rows.on or (rows.leaves and s.rows.on):
                 found = self._kept_of_leaves(problem, s, taken, pairs, learned, rows)
                 return self._aimed(problem, x, at, *found, rows, taken.watch, after=True)
-            pairs, learned = self._without(problem, s.rows, x, learned, pairs)  # a stack's
+            pairs, learned = self._without(problem, s.rows, x, at, learned, pairs)  # a stack's
         known = rows.known
         if known is not None and known.exact:
             return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
         if old is not None and old.exact:
-            pairs, learned = self._without(problem, s.rows, x, learned)
+            pairs, learned = self._without(problem, s.rows, x, at, learned)
         elif self.metric and problem.precond is None and known is None and old is None:
             # Steps of the row model are no sample of curvature: nothing is learned from them.
             learned = self.metric.observe(geometry, x, pair, learned)
@@ -245,7 +258,7 @@ class LBFGS:
         apart = rest.problem(problem)
         if rest != rest_of(s.rows):  # their pairs are those of other leaves
             learned, needed = _with_columns(learned, s.rows, taken.X), ()
-            pairs = no_pairs(apart.geometry, rest.of(taken.X), self.most_pairs)
+            pairs = no_pairs(apart.geometry, rest.of(taken.at.G), self.most_pairs)
         x, pair = rest.of(taken.X), rest.pair(taken.pair)
         if self.metric:
             seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
@@ -281,15 +294,15 @@ class LBFGS:
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
         T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-        slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+        slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
-            pairs, learned = self._without(problem, rows, x, learned, pairs.forgotten())
+            pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, curve = geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
         aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
         expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
@@ -342,7 +355,7 @@ class LBFGS:
         apart, rows = rest.problem(problem), Rows(None, None, rest.of(rows.leaves))
         if not rows.on:
             return rest.put(T, self._direction(apart, *known, OFF))
-        found = row_leaves.inexact_directions(self.rows, apart, *known, rows, LONGEST_BY_ROWS)
+        found = row_leaves.inexact_directions(self.rows, apart, *known, rows)
         return rest.put(T, found)
 
     def _recover(self, problem: Problem, s: State) -> State:
@@ -351,7 +364,7 @@ class LBFGS:
             limit = s.watch.blind or abs(s.aim.slope) <= problem.noise.worst(s.at.f)
             return s._replace(failure=Status.ROUNDING_LIMIT if limit else Status.STEP_NOT_FOUND)
         at = problem.gradient(s.x)
-        pairs, learned = self._without(problem, s.rows, s.x, s.learned, s.pairs.forgotten())
+        pairs, learned = self._without(problem, s.rows, s.x, at, s.learned, s.pairs.forgotten())
         rows = GIVEN_UP if s.rows.on else s.rows
         new = self._aimed(problem, s.x, at, pairs, learned, s.gamma, rows, s.watch)
         return new._replace(restarted=True)
@@ -361,6 +374,7 @@ class LBFGS:
         problem: Problem,
         rows: Rows,
         x: Point,
+        at: Gradient,
         learned: tuple[Learned, ...],
         pairs: Pairs = NOTHING,
     ) -> tuple[Pairs, tuple[Learned, ...]]:
@@ -368,7 +382,7 @@ class LBFGS:
         if not any(part.exact for part in rows.leaves or (rows,)):
             return pairs, learned
         learned = _with_columns(learned, rows, x)
-        return no_pairs(problem.geometry, x, self.most_pairs), learned
+        return no_pairs(problem.geometry, at.G, self.most_pairs), learned
 
 
 def _with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[Learned, ...]:
@@ -382,6 +396,15 @@ def _with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[L
         else leaf
         for leaf, own, X in parts
     )
+
+
+def _aim_along(
+    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
+) -> tuple[float, Curve]:
+    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
+    if pairs.changes is not None and hasattr(geometry, "aim_along"):
+        return geometry.aim_along(x, at.G, T, free_rows(pairs))  # type: ignore[no-any-return]
+    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def _smoothed(old: float, new: float) -> float:

@@ -17,24 +17,20 @@ there is no normal part, with k = 1 there is one column: D and ω are then left 
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from stiefel.backends.arrays import kernels_for
-from stiefel.backends.base import Kernels
-from stiefel.geometry import fused
 from stiefel.geometry import metric as metrics
+from stiefel.geometry.compiled import faster
 from stiefel.geometry.framed import Framed, Split
-from stiefel.geometry.metric import CANONICAL, matrix_squares
+from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import Secant, Squares, squares, squares_at
 from stiefel.types import Array, Gradient, Manifold, Metric
 
-from .problem import Problem
+from .leaves import balanced, factors_and_leaves, pairs_of, parts_of
+from .problem import Problem, array_kernels
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
 INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
@@ -81,9 +77,9 @@ class LearnedMetric:
         """Nothing learned yet; f may be seen to depend on spans only."""
         learned = tuple(
             Learned(CANONICAL, *_zeros(factor, x)) if _has_D(factor, x) else Learned(CANONICAL)
-            for factor, x in _leaves(geometry, X)
+            for factor, x in factors_and_leaves(geometry, X)
         )
-        parts = zip(_leaves(geometry, X), parts_of(at.rotation), strict=True)
+        parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), strict=True)
         flags = tuple(_invariant(factor, x, rotation, at.norm) for (factor, x), rotation in parts)
         return _horizontal(learned, flags, at.norm)
 
@@ -97,9 +93,12 @@ class LearnedMetric:
         if steps >= self.settled and steps % self.thinning:
             # The count is that of the first leaf.
             return (learned[0]._replace(steps=steps + 1), *learned[1:])
-        leaves = zip(_leaves(geometry, X), pairs_of(pair), learned, strict=True)
-        seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in leaves)
-        return self._balanced(geometry, X, pair, seen)
+        if not isinstance(X, tuple) and len(X.shape) == 2:
+            return (self._look(geometry, X, pair, learned[0]),)
+        leaves = factors_and_leaves(geometry, X)
+        parts = zip(leaves, pairs_of(pair), learned, strict=True)
+        seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in parts)
+        return balanced(leaves, pair, seen, self.memory, self.least_share)
 
     def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
@@ -107,10 +106,11 @@ class LearnedMetric:
             return self._weigh(old, pair.curvature)
         if old.P is None:
             return old._replace(steps=count)
-        k = _kernels(factor, x)
+        k = array_kernels(factor, x)
         seen = pair.curvature
         if not isinstance(seen, Squares):
-            seen = (fused.squares if k.fuses and x.ndim == 2 else squares)(k, seen)
+            fast = faster(k, x)
+            seen = (fast.squares if fast else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
@@ -159,8 +159,8 @@ class LearnedMetric:
     def _refresh(self, factor: Manifold, x: Array, new: Learned) -> Learned:
         metric = new.metric
         if new.weight > self.news * new.judged:
-            k = _kernels(factor, x)
-            home = fused if k.fuses and x.ndim == 2 else metrics
+            k = array_kernels(factor, x)
+            home = faster(k, x) or metrics
             D = home.mean_metric(k, new.P, new.R, self.column_range)
             late = metric.D is None and new.steps > self.early
             least = self.late_change if late else self.column_change
@@ -178,42 +178,6 @@ class LearnedMetric:
                 metric = metric._replace(omega=omega)
         return new if metric is new.metric else new._replace(metric=metric)
 
-    def _balanced(
-        self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
-    ) -> tuple[Learned, ...]:
-        """Leaves of a tree, and matrices of a stack, scaled against each other.
-
-        y has a part that comes from the steps of the other leaves.  Where a leaf moves little it
-        dominates, and says nothing of the leaf: weights are the shares of a step.
-        """
-        leaves = _leaves(geometry, X)
-        sizes = [_matrices(f, x) for f, x in leaves]
-        if sum(sizes) == 1:
-            return learned
-        pairs = pairs_of(pair)
-        ss, yy = (_all_squares(leaves, sizes, parts) for parts in zip(*(p[:2] for p in pairs)))
-        step = float(ss.sum())  # nothing, where rounding leaves nothing of a step
-        unit = (learned[0].unit or float(yy.sum()) / step) if step > 0 else 0.0
-        if not (unit > 0 and math.isfinite(unit)):
-            return learned
-        if learned[0].weights is None:
-            N = W = np.zeros(len(ss))
-        else:
-            N = np.concatenate([leaf.weights for leaf in learned])
-            W = np.concatenate([leaf.stiffness for leaf in learned])
-        share = ss / _scales(N, W)
-        share /= share.sum()
-        told = (share > self.least_share) & (yy > 0)
-        w = np.where(told, np.minimum(len(ss) * share, 1.0), 0.0)
-        logs = np.log(np.where(told, yy, 1.0) / np.where(told, ss, 1.0 / unit) / unit)
-        N, W = self.memory * N + w, self.memory * W + w * logs
-        scales, ends = _scales(N, W), [0, *itertools.accumulate(sizes)]
-        parts = map(slice, ends, ends[1:])
-        return tuple(
-            _with_scales(leaf, f, x, scales[i])._replace(weights=N[i], stiffness=W[i], unit=unit)
-            for leaf, (f, x), i in zip(learned, leaves, parts, strict=True)
-        )
-
 
 def still_invariant(
     geometry: Manifold, X: Array, at: Gradient, learned: tuple[Learned, ...]
@@ -224,7 +188,7 @@ def still_invariant(
     """
     if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
-    parts = zip(_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
+    parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
     flags = tuple(
         leaf.metric.horizontal and _invariant(factor, x, rotation, leaf.scale_of_gradient)
         for (factor, x), rotation, leaf in parts
@@ -239,9 +203,11 @@ def product_pair(
 ) -> Secant:
     """The pair of a product HW with the Hessian at x: no step is a better sample of it."""
     s = geometry.raise_index(x, W)
-    leaves = zip(_leaves(geometry, x), parts_of(s), parts_of(HW), learned, strict=True)
+    leaves = zip(factors_and_leaves(geometry, x), parts_of(s), parts_of(HW), learned, strict=True)
     pairs = [
-        Secant(t, y, None if leaf.P is None else squares_at(_kernels(factor, part), part, t, y))
+        Secant(
+            t, y, None if leaf.P is None else squares_at(array_kernels(factor, part), part, t, y)
+        )
         for (factor, part), t, y, leaf in leaves
     ]
     return Secant(*zip(*pairs, strict=True)) if isinstance(s, tuple) else pairs[0]
@@ -285,9 +251,9 @@ def learned_squared_change(
         if not isinstance(y, tuple):
             metric = learned[0].metric
             return metric.scale * _leaf_change(geometry, x, pair, metric)
+        leaves = zip(factors_and_leaves(geometry, x), pairs_of(pair), learned, strict=True)
         return math.fsum(
-            leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric)
-            for (f, x_), p, leaf in zip(_leaves(geometry, x), pairs_of(pair), learned, strict=True)
+            leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric) for (f, x_), p, leaf in leaves
         )
     return float(geometry.dot(y, raised_by_learned(problem, x, learned, aux, False, y)))
 
@@ -296,7 +262,7 @@ def squared_length(geometry: Manifold, pair: Secant) -> float:
     """⟨y, y⟩ of the change y of the gradient along a step."""
     if not isinstance(pair.y, tuple):
         return _leaf_length(geometry, pair)
-    leaves = zip(_leaves(geometry, pair.y), pairs_of(pair), strict=True)
+    leaves = zip(factors_and_leaves(geometry, pair.y), pairs_of(pair), strict=True)
     return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
 
 
@@ -307,7 +273,7 @@ def _leaf_length(factor: Manifold, pair: Secant) -> float:
         return factor.dot(pair.y, pair.y)
     if isinstance(pair.curvature, Split):
         return pair.curvature.squared_change(1.0)
-    k, yy = _kernels(factor, pair.y), pair.curvature.yy
+    k, yy = array_kernels(factor, pair.y), pair.curvature.yy
     return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
 
 
@@ -316,11 +282,11 @@ def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> fl
         return float(pair.square)
     if pair.curvature is None:
         return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
-    k, omega = _kernels(factor, x), 0.0 if metric.horizontal else metric.omega
+    k, omega = array_kernels(factor, x), 0.0 if metric.horizontal else metric.omega
     if isinstance(pair.curvature, Split):
         return pair.curvature.squared_change(omega)
-    if k.fuses and x.ndim == 2:
-        return float(fused.squared_change(k, pair.curvature, metric.D, omega))
+    if fast := faster(k, x):
+        return float(fast.squared_change(k, pair.curvature, metric.D, omega))
     return float(change(k, pair.curvature, metric.D, omega, metric.scales))
 
 
@@ -337,17 +303,6 @@ def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: fl
     return length * math.sqrt(columns / square) if square else 1.0
 
 
-def pairs_of(pair: Secant) -> list[Secant]:
-    """The secant pairs of the leaves."""
-    if not isinstance(pair.s, tuple):
-        return [pair]
-    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
-
-
-def parts_of(X: Any) -> tuple[Any, ...]:
-    return X if isinstance(X, tuple) else (X,)
-
-
 def _horizontal(
     learned: tuple[Learned, ...], flags: tuple[bool, ...], scale: float | None = None
 ) -> tuple[Learned, ...]:
@@ -361,49 +316,6 @@ def _horizontal(
     )
 
 
-def _scales(N: Array, W: Array) -> Array:
-    """Of matrices of stiffness W/N: 1 for the softest, and for those that are not known."""
-    known = N > 0
-    if not known.any():
-        return np.ones(len(N))
-    logs = W / np.where(known, N, 1.0)
-    least = logs[known].min()
-    return np.exp(0.5 * np.where(known, least - logs, 0.0))
-
-
-def _with_scales(leaf: Learned, factor: Manifold, x: Array, scales: Array) -> Learned:
-    """``leaf`` with its scale, or with those of its matrices."""
-    if len(scales) == 1:
-        return leaf._replace(metric=leaf.metric._replace(scale=float(scales[0])))
-    each = _kernels(factor, x).asarray(scales.reshape(*x.shape[:-2], 1, 1), x)
-    return leaf._replace(metric=leaf.metric._replace(scales=each))
-
-
-def _matrices(factor: Manifold, x: Array) -> int:
-    """How many parts of a leaf have a scale of their own."""
-    apart = getattr(factor, "learns", False) and not isinstance(factor, Framed) and x.ndim > 2
-    return math.prod(x.shape[:-2]) if apart else 1
-
-
-def _all_squares(leaves: list[tuple[Any, Array]], sizes: list[int], parts: Any) -> Array:
-    """‖C‖² of every part of the leaves C."""
-    each = list(zip(leaves, sizes, parts, strict=True))
-    if sum(sizes) == len(each):
-        return np.array([f.dot(C, C) for (f, _), _, C in each])
-    return np.concatenate([_squares(f, x, size, C) for (f, x), size, C in each])
-
-
-def _squares(factor: Manifold, x: Array, size: int, C: Array) -> Array:
-    if size == 1:
-        return np.array([factor.dot(C, C)])
-    k = _kernels(factor, x)
-    return np.asarray(k.to_numpy(matrix_squares(k, C)), dtype=float).ravel()
-
-
-def _leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
-    return list(zip(getattr(geometry, "factors", (geometry,)), parts_of(X), strict=True))
-
-
 def _has_D(factor: Manifold, x: Array) -> bool:
     return not isinstance(factor, Framed) and _can_learn(factor, x)
 
@@ -411,21 +323,17 @@ def _has_D(factor: Manifold, x: Array) -> bool:
 def _can_learn(factor: Manifold, x: Array) -> bool:
     if isinstance(factor, Framed):
         return factor.learns
-    return getattr(factor, "learns", False) and 1 < x.shape[-1] < _kernels(factor, x).rows(x)
+    return getattr(factor, "learns", False) and 1 < x.shape[-1] < array_kernels(factor, x).rows(x)
 
 
 def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:
-    zero = 0.0 * _kernels(factor, x).gram(x, x)
+    zero = 0.0 * array_kernels(factor, x).gram(x, x)
     return zero, zero
 
 
 def _turning(factor: Manifold, x: Array, rotation: Array) -> float:
     """‖A‖_F of the rotation part A of a cotangent."""
-    return math.sqrt(float(_kernels(factor, x).squared_frobenius(rotation)))
-
-
-def _kernels(factor: Manifold, x: Array) -> Kernels:
-    return getattr(factor, "kernels", None) or kernels_for(x)
+    return math.sqrt(float(array_kernels(factor, x).squared_frobenius(rotation)))
 
 
 def _columns(x: Array) -> int:

@@ -12,8 +12,8 @@ old pairs that stand in those count for nothing.
 
 Without blocks the newest pair is used for the direction that follows it, and then dropped.
 
-Where φ is the identity (`plain`: real NumPy arrays, unit vectors among them), the recursion needs
-no vector between its products:
+Where φ is the identity (`plain`: NumPy arrays, unit vectors among them, complex ones as their real
+numbers), the recursion needs no vector between its products:
 
     Yᵀr = γ (Yᵀg − YᵀY a),      H g = γ g + [S, Y] [c, −γ a].
 
@@ -24,6 +24,7 @@ that a pair is remembered together with the gradient at its end.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,15 +32,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.backends.base import Kernels
 from stiefel.backends.numpy import axpy
 from stiefel.geometry.ray import Secant
 from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, NumpyArray, Point, Tangent
 
+from .problem import array_kernels
+
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
-# Entries of a point from which plain pairs are kept in single precision: their blocks would leave
-# the cache, and what a direction loses by it is 1e-14 of what a step gains.
-SINGLE_FROM = 8192
+# Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
+# the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
+SINGLE_FROM = 2048
+# Numbers from which half as many plain pairs are kept: reading them takes longer than the rest of
+# a step, and the other half saves an eighth of the evaluations at most.
+LONG_PLAIN = 16_384
 SMALL_TREE = 8192  # entries of a tree whose leaves share one array: calls cost more than copies
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
@@ -72,7 +77,7 @@ class Pairs(NamedTuple):
     def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
         if self.slopes is not None:
-            return self._replace(slopes=None)
+            return Pairs(*self[:-1])
         return self if len(self.diagonal) != 1 else NOTHING
 
 
@@ -80,8 +85,13 @@ NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
 def is_plain(geometry: Manifold, X: Point) -> bool:
-    """Whether tangents are cotangents, in real NumPy arrays: φ is the identity."""
+    """Whether tangents are cotangents, in NumPy arrays: φ is the identity."""
     return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
+
+
+def worth_keeping(G: Cotangent, memory: int) -> int:
+    """How many of ``memory`` plain pairs like G are worth the time it takes to read them."""
+    return memory if _numbers(G).size < LONG_PLAIN else (memory + 1) // 2
 
 
 def no_pairs(geometry: Manifold, G: Cotangent, memory: int, in_one_block: bool = False) -> Pairs:
@@ -89,8 +99,9 @@ def no_pairs(geometry: Manifold, G: Cotangent, memory: int, in_one_block: bool =
     entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
     rows = min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
     if in_one_block:
-        dtype = np.float32 if entries >= SINGLE_FROM else G.dtype
-        block, zeros = np.zeros((2 * rows, entries), dtype), np.zeros((rows, rows))
+        g = _numbers(G)
+        dtype = np.float32 if g.size >= SINGLE_FROM else g.dtype
+        block, zeros = np.zeros((2 * rows, g.size), dtype), np.zeros((rows, rows))
         return Pairs(block, None, zeros, np.zeros(rows), (), zeros)
     blocks = _block(geometry, G, rows), _block(geometry, G, rows)
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
@@ -113,6 +124,8 @@ def remember(
         blocks = _row(s), _row(y)
         return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
     row = _free_row(needed)
+    if (fast := _compiled(geometry, pairs)) is not None:
+        return _remember_compiled(fast, pairs, row, s, y, sy)
     S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
     return Pairs(S, Y, *_bordered(pairs, row, _dot(geometry, S, y), sy))
 
@@ -150,10 +163,38 @@ def apply_inverse(
     ``phi`` may overwrite what it is given; what it returns is overwritten if it is ``owned``.
     """
     S, Y, inverse, diagonal = pairs[:4]
+    if (fast := _compiled(geometry, pairs)) is not None:
+        whole = _joined(g)
+        q, a = np.empty_like(whole), np.empty_like(diagonal)
+        fast.first_loop(S, Y, inverse, whole, q, a)
+        found = phi(_parted(q, g))
+        r = np.array(_joined(found), q.dtype, order="C", copy=None if owned else True)
+        fast.second_loop(S, Y, inverse, diagonal, gamma, a, r)
+        return _parted(r, g)
     a = inverse.dot(_dot(geometry, S, g))
     r = phi(_add(geometry, 1.0, g, Y, -a))
     c = (gamma * _dot(geometry, Y, r) - diagonal * a).dot(inverse)
     return _add(geometry, -gamma, r, S, c, overwrite=owned)
+
+
+def _compiled(geometry: Manifold, pairs: Pairs) -> Any:
+    """The compiled kernels, where a block is one NumPy array of doubles and φ knows no weights."""
+    S = pairs.S
+    if type(S) is not np.ndarray or S.dtype.char not in "dD":
+        return None
+    k = kernels_for(S) if hasattr(geometry, "factors") else array_kernels(geometry, S)
+    return k.compiled
+
+
+def _remember_compiled(
+    fast: Any, pairs: Pairs, row: int, s: Tangent, y: Cotangent, sy: float
+) -> Pairs:
+    """`_bordered` in one call, with the pair written into its row."""
+    rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
+    gone, rows = (rows[0], rows[1:]) if len(rows) == len(diagonal) else (-1, rows)
+    s, y = (np.ascontiguousarray(_joined(C)) for C in (s, y))
+    fast.remember_pair(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
+    return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows)
 
 
 # -- plain pairs: one block, S above Y --------------------------------------------------------
@@ -165,25 +206,57 @@ def remember_plain(
     """`remember`, with ⟨y, y⟩ = yy and with the gradient at the end of the step."""
     B, changes, most, row = pairs.S, pairs.changes, len(pairs.diagonal), _free_row(needed)
     assert B is not None and changes is not None
-    B[row], B[most + row] = pair.s.reshape(-1), pair.y.reshape(-1)
+    changes, g = changes.copy(), _numbers(at.G)
+    if (fast := _compiled_for(g)) is not None:
+        rows, s, y = (*pairs.rows, row)[1 - most :], None, None
+        if not np.may_share_memory(pair.s, B):  # the curve did not write it there
+            s, y = _numbers(pair.s), _numbers(pair.y)
+        inverse, diagonal, slopes = pairs.inverse.copy(), pairs.diagonal.copy(), np.empty(2 * most)
+        scales = _scale(B, math.sqrt(yy)), _scale(B, at.norm)
+        fast.plain_remember(B, rows, s, y, g, sy, scales, inverse, diagonal, changes, slopes)
+        return Pairs(B, None, inverse, diagonal, rows, changes, slopes)
+    B[row], B[most + row] = _numbers(pair.s).reshape(-1), _numbers(pair.y).reshape(-1)
     ends = np.empty((2, B.shape[1]), B.dtype)
-    ends[0], ends[1] = B[most + row], at.G.reshape(-1)
+    ends[0], ends[1] = B[most + row], g.reshape(-1)
     found = _safe_products(B, ends, (math.sqrt(yy), at.norm))
     inverse, diagonal, rows = _bordered(pairs, row, found[:most, 0], sy)
-    changes = changes.copy()
     changes[row] = changes[:, row] = found[most:, 0]
     return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
 
 
-def _safe_products(B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...]) -> NumpyArray:
-    """All products of rows, in double precision; ``ends`` have these lengths.
+def free_rows(pairs: Pairs) -> tuple[NumpyArray, NumpyArray] | None:
+    """Where the next plain pair will stand: curves may write it there."""
+    B, most, row = pairs.S, len(pairs.diagonal), _free_row(pairs.rows)
+    return None if B is None or pairs.changes is None else (B[row], B[most + row])
+
+
+def _numbers(C: NumpyArray) -> NumpyArray:
+    """The real numbers of an array, row by row in memory: Re⟨·, ·⟩ is their inner product."""
+    C = C if C.flags.c_contiguous else np.ascontiguousarray(C)
+    return C if C.dtype.kind == "f" else C.reshape(-1).view(C.real.dtype)
+
+
+def _compiled_for(numbers: NumpyArray) -> Any:
+    """The compiled kernels, where they take such numbers in a row."""
+    return kernels_for(numbers).compiled if numbers.dtype.char == "d" and numbers.size else None
+
+
+def _scale(B: NumpyArray, length: float) -> float:
+    """What an end of this length is multiplied by for its products with the rows of B.
 
     Squares of small and large numbers are lost in single precision: those have length one here.
     """
-    if B.dtype != np.float32 or all(SMALL < length < LARGE for length in lengths):
-        return _products(B, ends).astype(np.float64, copy=False)
-    scales = np.array([[1.0 / max(length, FINEST)] for length in lengths])
-    return _products(B, (scales * ends).astype(B.dtype)) / scales.T
+    if SMALL < length < LARGE or B.dtype != np.float32:
+        return 1.0
+    return 1.0 / max(length, FINEST)
+
+
+def _safe_products(B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...]) -> NumpyArray:
+    """All products of rows, in double precision; ``ends`` have these lengths."""
+    scales = np.array([[_scale(B, length)] for length in lengths])
+    if (scales != 1.0).any():
+        return _products(B, (scales * ends).astype(B.dtype)) / scales.T
+    return _products(B, ends).astype(np.float64, copy=False)
 
 
 def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
@@ -197,45 +270,61 @@ def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
 
 def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
     """−H g."""
-    B, _, inverse, diagonal, _, changes, slopes = pairs
+    B, _, inverse, diagonal, rows, changes, slopes = pairs
     assert B is not None and changes is not None
-    most, g = len(diagonal), at.G.reshape(-1)
+    most, g, T = len(diagonal), _numbers(at.G), np.empty(at.G.shape, at.G.dtype)
+    if (fast := _compiled_for(g)) is not None:
+        if slopes is None:
+            slopes = np.empty(2 * most)
+            fast.plain_products(B, rows, g, _scale(B, at.norm), slopes)
+        out = T if g is at.G else _numbers(T)
+        fast.plain_direction(B, rows, inverse, diagonal, changes, slopes, gamma, g, out)
+        return T
+    g, out = g.reshape(-1), _numbers(T).reshape(-1)
     if slopes is None:
         slopes = _safe_products(B, g.astype(B.dtype)[None], (at.norm,))[:, 0]
     a = inverse.dot(slopes[:most])
     c = (gamma * (slopes[most:] - changes.dot(a)) - diagonal * a).dot(inverse)
-    weights = np.concatenate([c, gamma * a])
-    out = weights.astype(B.dtype, copy=False).dot(B).astype(g.dtype, copy=False)
+    out[:] = np.concatenate([c, gamma * a]).astype(B.dtype, copy=False).dot(B)
     axpy(-gamma, g, out)
-    return out.reshape(at.G.shape)
+    return T
 
 
 # -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --
 
 
-def _kernels(geometry: Manifold, C: Array) -> Kernels:
-    return getattr(geometry, "kernels", None) or kernels_for(C)
-
-
 def _block(geometry: Manifold, G: Cotangent, rows: int) -> Any:
     if isinstance(G, tuple):
         if _is_small_tree(geometry, G):
-            return np.zeros((rows, sum(leaf.size for leaf in G)), G[0].dtype)
+            whole = _joined(G)
+            return np.zeros((rows, whole.size), whole.dtype)
         return tuple(_block(f, leaf, rows) for f, leaf in zip(geometry.factors, G, strict=True))  # type: ignore[attr-defined]
-    return _kernels(geometry, G).block(G, rows)
+    return array_kernels(geometry, G).block(G, rows)
 
 
 def _is_small_tree(geometry: Manifold, G: Leaves) -> bool:
-    """Whether one array holds all leaves: real ones of NumPy, of one precision."""
-    factors, first = geometry.factors, G[0]  # type: ignore[attr-defined]
-    if not all(_kernels(f, leaf).pure_numpy for f, leaf in zip(factors, G, strict=True)):
+    """Whether one array holds the real numbers of all leaves: NumPy's, of one precision."""
+    factors = geometry.factors  # type: ignore[attr-defined]
+    if not all(array_kernels(f, leaf).pure_numpy for f, leaf in zip(factors, G, strict=True)):
         return False
-    alike = first.dtype.kind == "f" and all(leaf.dtype == first.dtype for leaf in G)
+    alike = len({leaf.real.dtype for leaf in G}) == 1
     return alike and sum(leaf.size for leaf in G) <= SMALL_TREE
 
 
-def _joined(C: Leaves) -> NumpyArray:
-    return np.concatenate([leaf.reshape(-1) for leaf in C])
+def _joined(C: Array | Leaves) -> NumpyArray:
+    """The real numbers of a tree's leaves one after the other; a single array is itself."""
+    if not isinstance(C, tuple):
+        return C
+    return np.concatenate([leaf.reshape(-1).view(leaf.real.dtype) for leaf in C])
+
+
+def _parted(whole: NumpyArray, like: Array | Leaves) -> Any:
+    """The leaves that `_joined` has joined."""
+    if not isinstance(like, tuple):
+        return whole
+    ends = [0, *itertools.accumulate(leaf.nbytes // whole.itemsize for leaf in like)]
+    parts = zip(like, ends, ends[1:], strict=False)
+    return tuple(whole[i:j].view(leaf.dtype).reshape(leaf.shape) for leaf, i, j in parts)
 
 
 def _row(C: Array) -> Any:
@@ -251,7 +340,7 @@ def _write(geometry: Manifold, block: Any, i: int, C: Array) -> Any:
             return block
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
         return tuple(_write(f, b, i, c) for f, b, c in leaves)
-    return _kernels(geometry, C).write_row(block, i, C)
+    return array_kernels(geometry, C).write_row(block, i, C)
 
 
 def _dot(geometry: Manifold, block: Any, C: Array) -> NumpyArray:
@@ -261,7 +350,7 @@ def _dot(geometry: Manifold, block: Any, C: Array) -> NumpyArray:
             return block.dot(_joined(C)).astype(np.float64, copy=False)
         leaves = zip(geometry.factors, block, C, strict=True)  # type: ignore[attr-defined]
         return sum(_dot(f, b, c) for f, b, c in leaves)  # type: ignore[return-value]
-    k = _kernels(geometry, C)
+    k = array_kernels(geometry, C)
     return k.block_dot(block, C if k.pure_numpy else geometry.dual(C))
 
 
@@ -271,11 +360,7 @@ def _add(
     """a C + Σ weights_i block_i; with ``overwrite`` it may take the place of C."""
     if isinstance(C, tuple):
         if not isinstance(block, tuple):
-            whole, ends = a * _joined(C) + weights.astype(block.dtype, copy=False).dot(block), [0]
-            for leaf in C:
-                ends.append(ends[-1] + leaf.size)
-            parts = zip(C, ends, ends[1:], strict=False)
-            return tuple(whole[i:j].reshape(leaf.shape) for leaf, i, j in parts)
+            return _parted(a * _joined(C) + weights.astype(block.dtype, copy=False).dot(block), C)
         leaves = zip(geometry.factors, C, block, strict=True)  # type: ignore[attr-defined]
         return tuple(_add(f, a, c, b, weights, overwrite) for f, c, b in leaves)
-    return _kernels(geometry, C).block_add(a, C, block, weights, overwrite)
+    return array_kernels(geometry, C).block_add(a, C, block, weights, overwrite)

@@ -26,6 +26,7 @@ from stiefel.types import Curve
 
 ROUNDING = 10.0  # ulps of f that a sum of many terms loses
 LOST_BITS = 20  # zeros at the end of f: one value in a million has as many by chance
+LOST_FACTOR = 2.0**LOST_BITS
 PLAUSIBLE = 1e-6  # relative to the size of f: a larger gap is a jump, not noise
 MARGIN = 2.0  # a difference is visible if it is this many times the level
 
@@ -56,11 +57,12 @@ class Model:
         """
         if self.fnoise is not None:
             return self.fnoise
-        rounding = ROUNDING * self.eps * abs(f)
-        if abs(f) > self.magnitude * 2.0**-LOST_BITS:
+        size = abs(f)
+        rounding = ROUNDING * self.eps * size
+        if size > self.magnitude / LOST_FACTOR:
             return rounding
         unit = last_digit(f)
-        if unit <= self.eps * abs(f) * 2.0**LOST_BITS:
+        if unit <= self.eps * size * LOST_FACTOR:
             return rounding
         return min(ROUNDING * unit, ROUNDING * self.eps * self.magnitude)
 

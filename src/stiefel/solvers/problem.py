@@ -10,12 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
 from stiefel.geometry.ray import Lowered
 from stiefel.types import Aim, Array, Cotangent, Gradient, Manifold, Objective, Point
 
 from .noise import Model
 
 LEAST_COSINE = 1e-10  # between −D and the gradient; less is not a descent direction
+
+
+def array_kernels(manifold: Manifold, x: Array) -> Kernels:
+    """The array operations for points like x, resolved once where the manifold is bound."""
+    return getattr(manifold, "kernels", None) or kernels_for(x)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ that has been goes off.  So H is a block for each exact leaf, and L-BFGS on the 
 
 with pairs, γ and metric of the rest alone.  Pairs of all leaves would be spoilt by the steps of the
 exact ones, which are no sample of curvature.  Within the rest, inexact models take the place of the
-metric on their leaves.  Each model bounds the step of its own leaf.
+metric on their leaves.  Each exact model bounds the step of its own leaf.
 
 The matrices of a stack are leaves, too, but of one metric: there are models for all of them, which
 are exact and begin with the same step, or for none.
@@ -25,7 +25,8 @@ from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Secant
 from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Tangent
 
-from .learned_metric import Learned, pairs_of, raised_by_learned
+from .learned_metric import Learned, raised_by_learned
+from .leaves import pairs_of
 from .memory import NOTHING, Pairs, apply_inverse
 from .problem import Problem
 from .row_model import GIVEN_UP, RowModel, Rows
@@ -76,7 +77,8 @@ class SomeLeaves(NamedTuple):
 
 def leaf_of(at: Gradient, i: int) -> Gradient:
     """What is known of one leaf."""
-    return at._replace(G=at.G[i], rotation=at.rotation[i], level=at.level[i])
+    f, G, norm, aux, rotation, finite, level = at
+    return Gradient(f, G[i], norm, aux, rotation[i], finite, level[i])
 
 
 def rest_of(rows: Rows) -> SomeLeaves:
@@ -108,7 +110,7 @@ def observed(
     model: RowModel, problem: Problem, rows: Rows, ends: StepEnds, learned: tuple[Learned, ...]
 ) -> Rows:
     """What is known after one more step, leaf by leaf."""
-    X0, at0, X, at, part = ends
+    X0, at0, X, at = ends
     factors, spans = _factors(problem.geometry, X), _spans(learned, rows)
     pairs = zip(spans, rows.leaves, strict=True)
     stack = not isinstance(X, tuple)
@@ -118,7 +120,7 @@ def observed(
     def leaf(i: int, old: Rows) -> Rows:
         if old.ended or (old.exact and _waits(factors[i], at0, i)):
             return old
-        own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i), part)
+        own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i))
         alone = LeafProblem(factors[i], problem.objective, whole=problem, others=X, which=i)
         return (model if old.on else strict).observe(alone, old, own, spans[i])
 
@@ -178,8 +180,7 @@ def inexact_directions(
     learned: tuple[Learned, ...],
     gamma: float,
     rows: Rows,
-    longest: float,
-) -> tuple[Tangent, ...]:
+) -> Tangent:
     """−H∇f of leaves of which some have inexact models: these are H₀ there, and γφ elsewhere."""
     geometry, own = problem.geometry, unmodelled(rows)
     apart = own.problem(problem)
@@ -191,11 +192,8 @@ def inexact_directions(
         return own.put(T, apart.geometry.scale(gamma, r))
 
     if pairs.in_use:
-        T = apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
-    else:
-        T = geometry.scale(-1.0, phi(at.G))
-    leaves = zip(_factors(geometry), rows.leaves, T, strict=True)
-    return tuple(bounded(factor, t, longest) if leaf.on else t for factor, leaf, t in leaves)
+        return apply_inverse(geometry, pairs, at.G, 1.0, phi, True)
+    return geometry.scale(-1.0, phi(at.G))
 
 
 def _waits(factor: Manifold, at: Gradient, i: int) -> bool:

@@ -46,39 +46,38 @@ from .memory import Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
 from .row_memory import RitzPairs, RowMemory, Stacked, asymmetries, lowest_and_newest, small
-from .row_recognition import CLOSE, REST, Looking, Recognised, StepEnds, looked
+from .row_recognition import Looking, Recognised, StepEnds, looked
 from .row_rotations import SOFTEST, coupled
 
-FAR = 2.0  # ⟨s, y⟩/⟨y, Hy⟩ of a block, or its inverse, or that of a step in its first trial
 # Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
 # of a step: test_small_points_of_functions_of_the_span_go_without_an_inexact_model.
 SMALL_SPAN = 500
-DISAGREEMENTS = 2  # such steps in a row show that A is not what they see
 
 
 class Columns(NamedTuple):
     """The columns in which the Hessian is one shifted operator each: q ↦ q W, V = v Wᴴ."""
 
-    D: NumpyArray  # of determinant one
-    values: NumpyArray  # of D …
-    vectors: NumpyArray  # … and its eigenvectors
+    D: NumpyArray  # of determinant one …
+    half: NumpyArray  # … D½ …
+    inverse_half: NumpyArray  # … and D^{-½}
+    vectors: NumpyArray  # eigenvectors of D, and of M …
+    gaps: NumpyArray  # … and ½|μ_i − μ_j| of M
     c: NumpyArray  # the shifts, rising
     W: NumpyArray  # D½Q
     F: NumpyArray  # D^{-½}Q, for tangents
 
     @classmethod
     def of(cls, D: NumpyArray, level: NumpyArray) -> Columns:
-        return cls(D, *eigh(D), *(D,) * 3).at(level)
+        values, V = eigh(D)
+        root, mu, adjoint = np.sqrt(values), 0.5 / values, V.conj().T
+        half, inverse_half = (V * root).dot(adjoint), (V / root).dot(adjoint)
+        return cls(D, half, inverse_half, V, np.abs(mu[:, None] - mu), mu, V, V).at(level)
 
     def at(self, level: NumpyArray) -> Columns:
         """The same D at a point with another C."""
-        D, values, vectors = self[:3]
-        root = np.sqrt(values)
-        left, right = vectors * root, vectors.conj().T
-        half = left.dot(right)
+        half, inverse_half = self[1:3]
         c, Q = eigh(half.dot(level).dot(half))
-        Q = right.dot(Q)
-        return Columns(D, values, vectors, c, left.dot(Q), (vectors / root).dot(Q))
+        return Columns(*self[:5], c, half.dot(Q), inverse_half.dot(Q))
 
 
 class Known(NamedTuple):
@@ -91,7 +90,6 @@ class Known(NamedTuple):
     ritz: RitzPairs
     exact: bool
     resets: int = 0  # times that all but the newest block was forgotten
-    doubts: int = 0  # steps in a row that did not agree with H; see `FAR`
 
 
 class Rows(NamedTuple):
@@ -129,6 +127,8 @@ class RowModel:
     gate : the asymmetry up to which a pair is explained exactly.
     nearly : the asymmetry up to which a pair of a function of the span is explained nearly.
     looks : steps after which the search for the structure is given up, or rests.
+    rest : steps before a function of the span is looked at again, and before it can be explained
+        nearly; twice as many each time.
     decay : the asymmetry at which a new pair ends the model, or ends the memory of older ones.
     widest : up to so many columns a gradient with a constant part is modelled.
 
@@ -148,13 +148,15 @@ class RowModel:
     gate: float = 2e-8
     nearly: float = 0.03
     looks: int = 5
+    rest: int = 30
     decay: float = 0.1
     widest: int = 30
 
     def __post_init__(self) -> None:
         check_integer(self, "ritz", 1)
         check_integer(self, "blocks", self.ritz + 2)
-        check_integer(self, "looks", CLOSE)
+        check_integer(self, "looks", 2)
+        check_integer(self, "rest", 1)
         check_integer(self, "widest", 1)
         check_open_interval(self, "gate", 0.0, 1.0)
         check_open_interval(self, "nearly", 0.0, 1.0)
@@ -190,7 +192,7 @@ class RowModel:
     def off(self, known: Known | None, span: bool) -> Rows:
         """Without the model: for good, unless f is a function of the span and nearly quadratic."""
         lasting = known is None or known.exact or not span
-        return GIVEN_UP if lasting else Rows(Looking(rest=REST))
+        return GIVEN_UP if lasting else Rows(Looking().again(self))
 
     def _begun(self, k: Kernels, found: Recognised, ends: StepEnds) -> Known:
         """With the newest pair as the whole memory."""
@@ -201,8 +203,8 @@ class RowModel:
 
     def _grown(self, k: Kernels, known: Known, ends: StepEnds) -> Known | None:
         """With the block of one more step; None if it contradicts the model."""
-        old, columns, offset, normal, ritz, exact, resets, doubts = known
-        _, _, X, at, part = ends
+        old, columns, offset, normal, ritz, exact, resets = known
+        X, at = ends.X, ends.at
         size = X.shape[1]
         if old.full:
             C = lowest_and_newest(ritz, normal, self.ritz * size, size)
@@ -216,8 +218,7 @@ class RowModel:
             return None
         if of_all > (self.decay if exact else self.nearly):
             memory, resets = row_memory.newest(k, memory), resets + 1
-        new = _with_ritz(memory, columns, offset, exact, resets)
-        return new if exact else _unless_doubtful(new, doubts, part)
+        return _with_ritz(memory, columns, offset, exact, resets)
 
     def direction(
         self,
@@ -250,11 +251,11 @@ def _inverse(
     """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for."""
     memory, columns, offset, normal, ritz, *_ = known
     grams, c, W, WH = memory.grams, columns.c, columns.W, sign * columns.W.conj().T
-    UG, ZG, AXG = row_memory.products(k, memory, G)
-    p, size, L = len(UG), len(c), grams.XAX
+    WG, AXG = row_memory.products(k, memory, G)
+    p, size, L = len(WG) // 2, len(c), grams.L
     WX = grams.WX[:, :size]
     AXq = (AXG - L.conj().T.dot(rotation)).dot(W)
-    seen = (np.concatenate((UG, ZG)) - WX.dot(rotation)).dot(W)  # Uᴴq, and then Z°ᴴq
+    seen = (WG - WX.dot(rotation)).dot(W)  # Uᴴq, and then Z°ᴴq
     seen[p:] -= WX[:p].dot(AXq)
     gamma = 1.0 / (_sigma(normal, columns, ritz.theta) - c)
     if offset is not None and turns:
@@ -280,9 +281,10 @@ def _apart(
     T, theta = ritz
     p, e, TH = len(T), 1.0 / (theta[:, None] - c), T.conj().T
     a = e * TH.dot(seen[:p])
-    uz = np.empty_like(seen)
-    uz[:p], uz[p:] = T.dot(a * c), -T.dot(a)
-    v = gamma * (seen + normal.WW.dot(uz))  # W°ᴴv
+    uz = np.concatenate((T.dot(a * c), T.dot(-a)))
+    v = normal.WW.dot(uz)
+    v += seen
+    v *= gamma  # W°ᴴv
     uz *= gamma
     uz[:p] += T.dot(a - e * TH.dot(v[p:] - v[:p] * c))
     return uz
@@ -290,10 +292,11 @@ def _apart(
 
 def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -> NumpyArray:
     """Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᴴG)_ij in the eigenbasis of M."""
-    vectors, mu = columns.vectors, 1.0 / columns.values
+    vectors = columns.vectors
     adjoint = vectors.conj().T
-    levels = np.diagonal(adjoint.dot(L).dot(vectors)).real
-    h = np.abs(0.5 * (levels[:, None] - levels) * (mu[:, None] - mu))
+    levels = adjoint.dot(L).dot(vectors).diagonal().real
+    h = np.abs(levels[:, None] - levels)
+    h *= columns.gaps
     largest = h.max()
     if not largest > 0:  # equal weights: rotations change nothing
         return np.zeros_like(rotation)
@@ -303,16 +306,11 @@ def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -
 
 def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
     """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
-    c, F = columns.c, columns.F
-    size = len(c)
-    U, Z, WW = (
-        slice(-size - len(normal.WW) // 2, -len(normal.WW) // 2),
-        slice(-size, None),
-        normal.WW,
-    )
-    newest = np.concatenate((WW[U, U], WW[U, Z], WW[Z, Z])).dot(F).reshape(3, size, size)
-    uu, uz, zz = (newest * F.conj()).sum(axis=1).real
-    yy, sy = zz - 2.0 * c * uz + c * c * uu, float((uz - c * uu).sum())
+    c, F, WW = columns.c, columns.F, normal.WW
+    size, p = len(c), len(WW) // 2
+    newest = WW.reshape(2, p, 2, p)[:, p - size :, :, p - size :].swapaxes(1, 2)
+    (uu, uz), (_, zz) = (newest.dot(F) * F.conj()).real.sum(axis=2)
+    yy, sy = zz - c * (2.0 * uz - c * uu), float((uz - c * uu).sum())
     squares = list(zip(c.tolist(), yy.tolist(), strict=True))  # a few numbers need no arrays
     sigma = max(shift + y / sy for shift, y in squares) if sy > 0 else -math.inf
     if not sigma > float(c.max()):  # the newest step saw no positive curvature, or none of a column
@@ -326,36 +324,6 @@ def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
             break
         sigma += excess / slope
     return sigma
-
-
-def _unless_doubtful(known: Known, doubts: int, part: float) -> Known | None:
-    """None once two steps in a row did not agree with H: A changes too fast along them."""
-    found = agreement(known)
-    doubts = 0 if min(found, part) > 1.0 / FAR and found < FAR else doubts + 1
-    return known._replace(doubts=doubts) if doubts < DISAGREEMENTS else None
-
-
-def agreement(known: Known) -> float:
-    """⟨s, y⟩/⟨y, Hy⟩ of the newest block: one where H knows it, and where nothing is left out.
-
-    With y_i = z_i − c_i s_i in the columns of H and g what H does not see of the block,
-    ⟨y_i, H_i y_i⟩ = γ_i‖Z g_i − c_i U g_i‖² + Σ e|Uᴴy_i|².
-    """
-    (T, theta), WW, columns = known.ritz, known.normal.WW, known.columns
-    c, p = columns.c, len(T)
-    y = np.zeros((2 * p, len(c)), WW.dtype)  # of W: Z − Uc of the newest block
-    y[p - len(c) : p], y[-len(c) :] = -columns.F * c, columns.F
-    Uy, e = WW[:p].dot(y), 1.0 / (theta[:, None] - c)
-    a = T.conj().T.dot(Uy)
-    known_part = T.dot(e * a)
-    rest = y
-    rest[:p] += known_part * c
-    rest[p:] -= known_part
-    squares = (rest.conj() * WW.dot(rest)).real
-    gamma = 1.0 / (_sigma(known.normal, columns, theta) - c)
-    yHy = float((gamma * squares).sum() + (e * np.abs(a) ** 2).sum())
-    sy = float(np.vdot(columns.F, Uy[-len(c) :]).real)
-    return sy / yHy if yHy > 0 else 0.0
 
 
 def _with_ritz(

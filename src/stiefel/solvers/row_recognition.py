@@ -14,9 +14,10 @@ evaluation at the point −X shows,
 
     ∇f(X) + ∇f(−X) = 2C.
 
-For a function of the span of X, f(XQ) = f(X), M is I and C is zero.  If then a few pairs in a row
-are symmetric up to some per cent, ∇f(X) = A(X) X with an operator that changes slowly, as in
-electronic structure, and the structure is taken for an *inexact* one.
+For a function of the span of X, f(XQ) = f(X), M is I and C is zero.  If then a pair is symmetric up
+to some per cent, ∇f(X) = A(X) X with an operator that changes slowly, as in electronic structure,
+and the structure is taken for an *inexact* one.  A model of it saves evaluations in long runs only:
+it is not looked for in the first steps.
 """
 
 from __future__ import annotations
@@ -30,12 +31,9 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Gradient, NumpyArray
 
 from .problem import Problem
-from .row_memory import asymmetry, flat, small
+from .row_memory import asymmetry, small
 
 PAIRS = 3  # from which D is learned
-# With 1 or 2: test_one_or_two_symmetric_pairs_do_not_begin_an_inexact_model.
-CLOSE = 3  # pairs in a row that must be nearly symmetric
-REST = 2  # steps before a function of the span is looked at again; doubled each time
 WEIGHTS = np.array([[1.0, 0.6, 0.3], [0.6, -0.8, 0.5], [0.3, 0.5, 0.7]])  # of K_jl in one sum
 ROUNDS = 2  # the second one sees numbers near one, and small ones as well as large ones
 HOPELESS = 1e-3  # the asymmetry that is left over where there is no such structure
@@ -51,17 +49,18 @@ class Gates(Protocol):
     @property
     def looks(self) -> int: ...
     @property
+    def rest(self) -> int: ...
+    @property
     def widest(self) -> int: ...
 
 
 class StepEnds(NamedTuple):
-    """Where a step began and ended, and what part of the first trial it is."""
+    """Where a step began and ended."""
 
     X0: Array
     at0: Gradient
     X: Array
     at: Gradient
-    part: float = 1.0
 
 
 class SecantBlocks(NamedTuple):
@@ -78,10 +77,13 @@ class Looking(NamedTuple):
     pairs: SecantBlocks | None = None
     D: NumpyArray | None = None
     looks: int = 0  # at steps, since the last rest
-    close: int = 0  # pairs in a row that were nearly symmetric
-    inexact: bool = True  # whether pairs of a function of the span that are nearly so will do
+    inexact: bool = True  # whether pairs of a function of the span that are nearly so will do …
+    rests: int = 0  # … once the run is long: after the first rest
     rest: int = 0  # steps still to be passed over
-    next_rest: int = REST
+
+    def again(self, gates: Gates) -> Looking:
+        """At a function of the span, after a rest: each is twice as long as the one before."""
+        return Looking(rests=self.rests + 1, rest=gates.rest << self.rests)
 
 
 class Look(NamedTuple):
@@ -128,17 +130,16 @@ def looked(
     seen = look(k, old.pairs, ends, problem.geometry.eps(ends.X))
     if seen is None:
         return _unexplained(gates, old, span and old.inexact)
-    nearly = span and old.inexact
     D = old.D if old.D is not None or not span else np.eye(len(seen.SY), dtype=seen.SY.dtype)
-    if D is not None and old.looks and seen.asymmetry(D) <= (gate := widened(gates.gate, seen)):
+    found = seen.asymmetry(D) if D is not None else math.inf
+    if D is not None and old.looks and found <= (gate := widened(gates.gate, seen)):
         fits, C = _constant_part(gates, problem, k, seen, D, ends, gate, span)
         if fits:
             return Recognised(seen, D, C, True)
     if span and D is not None:
-        close = old.close + 1 if nearly and seen.asymmetry(D) <= gates.nearly else 0
-        if close == CLOSE:
+        if old.inexact and old.rests and found <= gates.nearly:
             return Recognised(seen, D, None, False)
-        return _unexplained(gates, old._replace(close=close, D=D), nearly)
+        return _unexplained(gates, old._replace(D=D), old.inexact, found > HOPELESS)
     pairs = remembered(k, old.pairs, seen)
     if old.pairs is None:
         return _unexplained(gates, old._replace(pairs=pairs), span)
@@ -146,11 +147,11 @@ def looked(
     return None if D is None else _unexplained(gates, old._replace(pairs=pairs, D=D), span)
 
 
-def _unexplained(gates: Gates, old: Looking, span: bool) -> Looking | None:
-    """One look more, until they are many."""
-    if old.looks + 1 < gates.looks:
+def _unexplained(gates: Gates, old: Looking, span: bool, hopeless: bool = False) -> Looking | None:
+    """One look more, until they are many; one is enough where a span has no exact structure."""
+    if old.looks + 1 < gates.looks and (old.rests or not hopeless):
         return old._replace(looks=old.looks + 1)
-    return Looking(rest=old.next_rest, next_rest=2 * old.next_rest) if span else None
+    return old.again(gates) if span else None
 
 
 def _constant_part(
@@ -178,7 +179,7 @@ def _constant_part(
 
 def look(k: Kernels, pairs: SecantBlocks | None, ends: StepEnds, eps: float) -> Look | None:
     """What one more step shows; None if it is no step.  16nk² with two older pairs."""
-    X0, at0, X, at, _ = ends
+    X0, at0, X, at = ends
     blocks = (X[None, ...][:0, ...],) * 2 if pairs is None else pairs[:2]
     level0, level = k.asarray(small(k, at0.level), X), k.asarray(small(k, at.level), X)
     S, Y, *found = _looked(k, X0, at0.G, level0, X, at.G, level, *blocks)
@@ -223,6 +224,12 @@ def widened(gate: float, seen: Look) -> float:
     """The gate with room for rounding; zero where rounding leaves nothing to be seen."""
     wide = gate + 10.0 * seen.error
     return wide if wide <= HOPELESS else 0.0
+
+
+def flat(k: Kernels, S: Array) -> Array:
+    """The rows Sᴴ of all blocks."""
+    blocks, n, size = S.shape
+    return k.xp.reshape(k.xp.matrix_transpose(S), (blocks * size, n))
 
 
 @kernel

@@ -52,7 +52,7 @@ class SecantSearch:
         """From t = 1 on along the curve of ``aim``."""
         f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.bounded_length
         limit = self.longest / size if size > 0 else math.inf
-        low, high, noise = 0.0, math.inf, watch.noise
+        low, high, noise, rounding = 0.0, math.inf, watch.noise, problem.noise.level(f)
         kept: SearchStep | None = None
         step: SearchStep | None
         doubts: list[Witness] = []
@@ -65,8 +65,9 @@ class SecantSearch:
                 high, t = t, low + 0.1 * (t - low)
                 continue
             pair = curve.secant_pair(t, start, at)
-            end = problem.geometry.dot(at.G, pair.s) / t
-            level = max(noise, problem.noise.level(f))
+            free = type(pair.slope) is float
+            end = (pair.slope if free else problem.geometry.dot(at.G, pair.s)) / t
+            level = max(noise, rounding)
             rise, area = at.f - f, 0.5 * t * (slope + end)
             wanted = self.sufficient_decrease * t * slope
             good = rise <= wanted or (rise <= level and area <= wanted and not doubts)

@@ -22,6 +22,8 @@ MEASURED = ("points", "values", "gradients", "hessian_products", "iterations", "
             "function_seconds", "value", "relative_gradient", "feasibility")  # fmt: skip
 PEERS = ("pymanopt", "geoopt", "torch", "cdopt")
 STARTS = 10
+# CPU seconds of a run that any other program disturbs: it is repeated, and its least time counts.
+SHORT, REPETITIONS = 0.1, 5
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,11 @@ def execute(run: Run) -> Record:
     """Run it in this process; what a library loads at its first use is not on the clock."""
     if ALL[run.solver].general:
         _warm_up(run.solver)
-    return measure(run)
+    record = measure(run)
+    if record["status"] != "CONVERGED" or record["cpu_seconds"] > SHORT:
+        return record
+    others = (measure(run) for _ in range(REPETITIONS - 1))
+    return min((record, *others), key=lambda r: r["cpu_seconds"])
 
 
 @cache

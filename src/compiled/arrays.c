@@ -1,0 +1,133 @@
+#include "arrays.h"
+
+#include <stdlib.h>
+
+static Py_buffer *opened(Arrays *a, PyObject *object, int flags)
+{
+    if (a->failed || a->count == MOST_ARRAYS) {
+        a->failed = 1;
+        return NULL;
+    }
+    Py_buffer *view = &a->views[a->count];
+    if (PyObject_GetBuffer(object, view, flags) < 0) {
+        a->failed = 1;
+        return NULL;
+    }
+    a->count++;
+    return view;
+}
+
+void *array(Arrays *a, PyObject *object, Py_ssize_t entries, size_t entry, enum Access access)
+{
+    int flags = PyBUF_C_CONTIGUOUS | (access == WRITE ? PyBUF_WRITABLE : 0);
+    Py_buffer *view = opened(a, object, flags);
+    if (view == NULL)
+        return NULL;
+    if (view->itemsize != (Py_ssize_t)entry || view->len != entries * (Py_ssize_t)entry) {
+        PyErr_Format(PyExc_ValueError, "an array has %zd bytes in entries of %zd; expected %zd of %zd",
+                     view->len, view->itemsize, entries * (Py_ssize_t)entry, (Py_ssize_t)entry);
+        a->failed = 1;
+        return NULL;
+    }
+    return view->buf;
+}
+
+void *optional_array(Arrays *a, PyObject *object, Py_ssize_t entries, size_t entry)
+{
+    return object == Py_None ? NULL : array(a, object, entries, entry, READ);
+}
+
+size_t entry_of(Arrays *a, PyObject *object)
+{
+    Py_buffer view;
+    if (a->failed || PyObject_GetBuffer(object, &view, PyBUF_C_CONTIGUOUS) < 0) {
+        a->failed = 1;
+        return 0;
+    }
+    size_t entry = (size_t)view.itemsize;
+    PyBuffer_Release(&view);
+    return entry;
+}
+
+void *shaped_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry)
+{
+    Py_buffer *view = opened(a, object, PyBUF_C_CONTIGUOUS);
+    if (view == NULL)
+        return NULL;
+    if (view->ndim != axes) {
+        PyErr_Format(PyExc_ValueError, "an array has %d axes; expected %d", view->ndim, axes);
+        a->failed = 1;
+        return NULL;
+    }
+    for (int i = 0; i < axes; i++)
+        shape[i] = view->shape[i];
+    *entry = (size_t)view->itemsize;
+    return view->buf;
+}
+
+double *real_numbers(Arrays *a, PyObject *object, Py_ssize_t *count, enum Access access)
+{
+    int flags = PyBUF_C_CONTIGUOUS | (access == WRITE ? PyBUF_WRITABLE : 0);
+    Py_buffer *view = opened(a, object, flags);
+    if (view == NULL)
+        return NULL;
+    Py_ssize_t found = view->len / (Py_ssize_t)sizeof(double);
+    if (*count == ANY)
+        *count = found;
+    if (found != *count || view->itemsize % (Py_ssize_t)sizeof(double)) {
+        PyErr_Format(PyExc_ValueError, "an array has %zd bytes in entries of %zd; expected %zd doubles",
+                     view->len, view->itemsize, *count);
+        a->failed = 1;
+        return NULL;
+    }
+    return view->buf;
+}
+
+void *workspace(Arrays *a, size_t bytes)
+{
+    if (a->failed)
+        return NULL;
+    a->work = malloc(bytes ? bytes : 1);
+    if (a->work == NULL) {
+        PyErr_NoMemory();
+        a->failed = 1;
+    }
+    return a->work;
+}
+
+double number(Arrays *a, PyObject *object)
+{
+    double value = PyFloat_AsDouble(object);
+    if (value == -1.0 && PyErr_Occurred())
+        a->failed = 1;
+    return value;
+}
+
+long integer(Arrays *a, PyObject *object)
+{
+    long value = PyLong_AsLong(object);
+    if (value == -1 && PyErr_Occurred())
+        a->failed = 1;
+    return value;
+}
+
+PyObject *finish(Arrays *a, PyObject *result)
+{
+    free(a->work);
+    for (int i = 0; i < a->count; i++)
+        PyBuffer_Release(&a->views[i]);
+    if (!a->failed)
+        return result;
+    Py_XDECREF(result);
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "a kernel has more arrays than it may open");
+    return NULL;
+}
+
+int counted(Py_ssize_t given, Py_ssize_t wanted)
+{
+    if (given == wanted)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%zd arguments were given; expected %zd", given, wanted);
+    return 0;
+}

@@ -1,0 +1,185 @@
+#include "blas.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*Gemm)(char *, char *, int *, int *, int *, void *, void *, int *, void *, int *,
+                     void *, void *, int *);
+typedef void (*Gesv)(int *, int *, void *, int *, int *, void *, int *, int *);
+typedef void (*Gemv)(char *, int *, int *, double *, double *, int *, double *, int *, double *,
+                     double *, int *);
+typedef double (*Dot)(int *, double *, int *, double *, int *);
+typedef void (*Syevd)(char *, char *, int *, double *, int *, double *, double *, int *, int *,
+                      int *, int *);
+typedef void (*Sygv)(int *, char *, char *, int *, double *, int *, double *, int *, double *,
+                     double *, int *, int *);
+typedef void (*Potrf)(char *, int *, double *, int *, int *);
+
+static Gemm dgemm, zgemm;
+static Gesv dgesv, zgesv;
+static Gemv dgemv;
+static Dot ddot;
+static Syevd dsyevd;
+static Sygv dsygv;
+static Potrf dpotrf;
+
+/* What Cython publishes under a name; SciPy with 64-bit integers would say so in the signature. */
+static void *published(PyObject *table, const char *name)
+{
+    PyObject *capsule = PyMapping_GetItemString(table, name);
+    if (capsule == NULL)
+        return NULL;
+    const char *signature = PyCapsule_GetName(capsule);
+    void *found = NULL;
+    if (signature != NULL && strstr(signature, "int *") != NULL && strstr(signature, "long") == NULL)
+        found = PyCapsule_GetPointer(capsule, signature);
+    else
+        PyErr_Format(PyExc_ImportError, "SciPy's %s is not the expected one", name);
+    Py_DECREF(capsule);
+    return found;
+}
+
+static PyObject *table_of(const char *module)
+{
+    PyObject *imported = PyImport_ImportModule(module);
+    if (imported == NULL)
+        return NULL;
+    PyObject *table = PyObject_GetAttrString(imported, "__pyx_capi__");
+    Py_DECREF(imported);
+    return table;
+}
+
+int load_blas(void)
+{
+    PyObject *blas = table_of("scipy.linalg.cython_blas");
+    PyObject *lapack = blas == NULL ? NULL : table_of("scipy.linalg.cython_lapack");
+    int loaded = lapack != NULL && (dgemm = (Gemm)published(blas, "dgemm")) &&
+                 (zgemm = (Gemm)published(blas, "zgemm")) &&
+                 (dgemv = (Gemv)published(blas, "dgemv")) &&
+                 (ddot = (Dot)published(blas, "ddot")) &&
+                 (dgesv = (Gesv)published(lapack, "dgesv")) &&
+                 (zgesv = (Gesv)published(lapack, "zgesv")) &&
+                 (dsyevd = (Syevd)published(lapack, "dsyevd")) &&
+                 (dsygv = (Sygv)published(lapack, "dsygv")) &&
+                 (dpotrf = (Potrf)published(lapack, "dpotrf"));
+    Py_XDECREF(blas);
+    Py_XDECREF(lapack);
+    return loaded ? 0 : -1;
+}
+
+/* Row-major matrices are the transposes of column-major ones: Cᵀ = op(B)ᵀ op(A)ᵀ. */
+static void multiply(Gemm gemm, enum Form a, enum Form b, Py_ssize_t m, Py_ssize_t n,
+                     Py_ssize_t inner, void *alpha, const void *A, Py_ssize_t rows_a,
+                     const void *B, Py_ssize_t rows_b, void *beta, void *C, Py_ssize_t rows_c)
+{
+    char form_a = a == PLAIN ? 'N' : 'C', form_b = b == PLAIN ? 'N' : 'C';
+    int m_ = (int)m, n_ = (int)n, inner_ = (int)inner;
+    int a_ = (int)rows_a, b_ = (int)rows_b, c_ = (int)rows_c;
+    gemm(&form_b, &form_a, &n_, &m_, &inner_, alpha, (void *)B, &b_, (void *)A, &a_, beta, C, &c_);
+}
+
+void d_multiply(enum Form a, enum Form b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t inner,
+                double alpha, const double *A, Py_ssize_t rows_a, const double *B,
+                Py_ssize_t rows_b, double beta, double *C, Py_ssize_t rows_c)
+{
+    multiply(dgemm, a, b, m, n, inner, &alpha, A, rows_a, B, rows_b, &beta, C, rows_c);
+}
+
+void z_multiply(enum Form a, enum Form b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t inner,
+                zdouble alpha, const zdouble *A, Py_ssize_t rows_a, const zdouble *B,
+                Py_ssize_t rows_b, zdouble beta, zdouble *C, Py_ssize_t rows_c)
+{
+    multiply(zgemm, a, b, m, n, inner, &alpha, A, rows_a, B, rows_b, &beta, C, rows_c);
+}
+
+enum { MOST_PIVOTS = 512 };
+
+/* To LAPACK both are their transposes: Aᵀ(BA⁻¹)ᵀ = Bᵀ.  By gesv: OpenBLAS starts threads for a
+ * getrs of any size. */
+static int divide(Gesv gesv, Py_ssize_t n, Py_ssize_t m, void *B, void *A)
+{
+    int few[MOST_PIVOTS], size = (int)m, sides = (int)n, info = 0;
+    int *pivots = m <= MOST_PIVOTS ? few : malloc(sizeof(int) * (size_t)m);
+    if (pivots == NULL)
+        return 1;
+    gesv(&size, &sides, A, &size, pivots, B, &size, &info);
+    if (pivots != few)
+        free(pivots);
+    return info;
+}
+
+void d_divide(Py_ssize_t n, Py_ssize_t m, double *B, double *A)
+{
+    if (divide(dgesv, n, m, B, A))
+        for (Py_ssize_t i = 0; i < n * m; i++)
+            B[i] = NAN;
+}
+
+void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A)
+{
+    if (divide(zgesv, n, m, B, A))
+        for (Py_ssize_t i = 0; i < n * m; i++)
+            B[i] = NAN;
+}
+
+int d_eigh(Py_ssize_t m, double *A, double *values)
+{
+    char vectors = 'V', half = 'U';
+    int size = (int)m, length = 1 + 6 * size + 2 * size * size, integers = 3 + 5 * size, info = 0;
+    double *room = malloc(sizeof(double) * (size_t)length + sizeof(int) * (size_t)integers);
+    if (room == NULL)
+        return 1;
+    dsyevd(&vectors, &half, &size, A, &size, values, room, &length, (int *)(room + length),
+           &integers, &info);
+    free(room);
+    return info;
+}
+
+int d_relative_values(Py_ssize_t m, double *A, double *B, double *values)
+{
+    char none = 'N', half = 'U';
+    int size = (int)m, length = 34 * size, kind = 1, info = 0; /* 32 columns at a time */
+    double *room = malloc(sizeof(double) * (size_t)length);
+    if (room == NULL)
+        return 1;
+    dsygv(&kind, &none, &half, &size, A, &size, B, &size, values, room, &length, &info);
+    free(room);
+    return info;
+}
+
+int d_cholesky(Py_ssize_t m, double *A)
+{
+    char half = 'U'; /* of the transpose */
+    int size = (int)m, info = 0;
+    dpotrf(&half, &size, A, &size, &info);
+    for (Py_ssize_t i = 0; i < m; i++)
+        for (Py_ssize_t j = i + 1; j < m; j++)
+            A[i * m + j] = 0.0;
+    return info;
+}
+
+static void gemv(char form, Py_ssize_t m, Py_ssize_t n, double alpha, const double *A,
+                 const double *x, double beta, double *y)
+{
+    int rows = (int)n, columns = (int)m, one = 1;
+    dgemv(&form, &rows, &columns, &alpha, (double *)A, &rows, (double *)x, &one, &beta, y, &one);
+}
+
+void d_times(Py_ssize_t m, Py_ssize_t n, double alpha, const double *A, const double *x,
+             double beta, double *y)
+{
+    gemv('T', m, n, alpha, A, x, beta, y);
+}
+
+void d_transpose_times(Py_ssize_t m, Py_ssize_t n, double alpha, const double *A, const double *x,
+                       double beta, double *y)
+{
+    gemv('N', m, n, alpha, A, x, beta, y);
+}
+
+double d_dot(Py_ssize_t n, const double *x, const double *y)
+{
+    int size = (int)n, one = 1;
+    return ddot(&size, (double *)x, &one, (double *)y, &one);
+}

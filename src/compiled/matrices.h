@@ -1,0 +1,25 @@
+/* One n×k matrix: see matrices.inc for the formulas, matrices.c for the arguments. */
+#ifndef STIEFEL_MATRICES_H
+#define STIEFEL_MATRICES_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+PyObject *lower_gradient(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *prepare(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *prepare_tangent(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *displacement(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *point(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *secant_pair(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *transport(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *velocity(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *raise_index(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *lower_span_gradient(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *extrapolate(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *squares(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *squared_change(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *framed_gradient(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *framed_ray(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *framed_point(PyObject *, PyObject *const *, Py_ssize_t);
+
+#endif

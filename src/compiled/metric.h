@@ -1,0 +1,12 @@
+/* The learned metric's small matrices; see metric.c. */
+#ifndef STIEFEL_METRIC_H
+#define STIEFEL_METRIC_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+PyObject *mean_metric(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *spread(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *weighed(PyObject *, PyObject *const *, Py_ssize_t);
+
+#endif

@@ -1,0 +1,66 @@
+/* `stiefel.backends._compiled`: the hottest kernels once more, for NumPy arrays of double precision.
+ *
+ * Each repeats a formula of the library, by the same name, and `tests/test_compiled.py` compares
+ * the two.  The library works without this module, more slowly where matrices are small.
+ */
+#include "batch.h"
+#include "blas.h"
+#include "matrices.h"
+#include "vectors.h"
+#include "metric.h"
+#include "pairs.h"
+
+#define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+
+static PyMethodDef kernels[] = {
+    KERNEL(lower_gradient),
+    KERNEL(prepare),
+    KERNEL(prepare_tangent),
+    KERNEL(displacement),
+    KERNEL(point),
+    KERNEL(secant_pair),
+    KERNEL(transport),
+    KERNEL(velocity),
+    KERNEL(raise_index),
+    KERNEL(vector_gradient),
+    KERNEL(vector_prepare),
+    KERNEL(vector_point),
+    KERNEL(vector_pair),
+    KERNEL(units_gradient),
+    KERNEL(units_prepare),
+    KERNEL(units_point),
+    KERNEL(units_pair),
+    KERNEL(plain_products),
+    KERNEL(plain_remember),
+    KERNEL(plain_direction),
+    KERNEL(lower_span_gradient),
+    KERNEL(extrapolate),
+    KERNEL(squares),
+    KERNEL(squared_change),
+    KERNEL(framed_gradient),
+    KERNEL(framed_ray),
+    KERNEL(framed_point),
+    KERNEL(mean_metric),
+    KERNEL(spread),
+    KERNEL(weighed),
+    KERNEL(remember_pair),
+    KERNEL(first_loop),
+    KERNEL(second_loop),
+    KERNEL(batch_lower),
+    KERNEL(batch_trial),
+    KERNEL(batch_pair),
+    KERNEL(batch_remember),
+    KERNEL(batch_arrive),
+    KERNEL(batch_recognise),
+    {NULL, NULL, 0, NULL},
+};
+
+static int loaded(PyObject *module) { return load_blas(); }
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, loaded}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "stiefel.backends._compiled", NULL, 0, kernels, slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__compiled(void) { return PyModuleDef_Init(&definition); }

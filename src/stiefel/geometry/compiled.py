@@ -1,0 +1,226 @@
+"""The formulas of `fused` once more, by the compiled kernels: one call each.
+
+For single NumPy matrices of double precision, real or complex, without a constraint matrix.  What
+the kernels fill is made here; what they compute stands in `src/compiled/matrices.inc` under the
+same names, and `tests/test_compiled.py` compares it with the formulas.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import numpy as np
+
+from stiefel.backends.base import Kernels
+from stiefel.types import Array, Metric
+
+from . import cayley, fused
+from .cayley import Frame
+from .ray import Curvature, Ray, Secant, Squares, TangentRay
+
+THIS = sys.modules[__name__]
+COUNTED_BY_BLAS = 2**31  # entries: it counts with 32 bits
+
+
+def faster(k: Kernels, X: Array, V: Array | None = None) -> ModuleType | None:
+    """The module with the fastest versions for one NumPy matrix X and an array V of its kind.
+
+    None where the formulas themselves serve: for stacks, for other libraries.
+    """
+    if not k.fuses or X.ndim != 2:
+        return None
+    native = X.dtype.char in "dD" and X.dtype.isnative
+    doubles = native and (V is None or V.dtype == X.dtype)
+    fits = doubles and X.flags.c_contiguous and 0 < X.size < COUNTED_BY_BLAS
+    return THIS if fits and k.compiled is not None else fused
+
+
+def rows(A: Array) -> Array:
+    """A, row by row in memory."""
+    return A if A.flags.c_contiguous else np.ascontiguousarray(A)
+
+
+def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, float, Array, Array]:
+    G, size = np.empty(X.shape, X.dtype), X.shape[1]
+    small = np.empty((2, size, size), X.dtype)
+    rotation, level = small
+    square = k.compiled.lower_gradient(X, rows(E), G, rotation, level)
+    return G, square, rotation, level
+
+
+def project(k: Kernels, X: Array, G: Array) -> Array:
+    return lower_gradient(k, X, G)[0]
+
+
+def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, float, float]:
+    frame = _empty_frame(X)
+    return frame, *k.compiled.prepare(X, rows(W), *frame)
+
+
+def prepare_tangent(
+    k: Kernels, X: Array, T: Array, theta: float
+) -> tuple[Frame, float, float, float]:
+    frame = _empty_frame(X)
+    return frame, *k.compiled.prepare_tangent(X, rows(T), theta, *frame)
+
+
+def displacement(k: Kernels, frame: Frame, t: float) -> Array:
+    N = np.empty_like(frame.generator)
+    k.compiled.displacement(frame.generator, t, N)
+    return N
+
+
+def point(k: Kernels, X: Array, U: Array, frame: Frame, t: float) -> tuple[Array, Array]:
+    Y, N = np.empty(X.shape, X.dtype), np.empty_like(frame.generator)
+    k.compiled.point(X, rows(U), frame.gram, frame.basis, frame.generator, t, Y, N)
+    return Y, N
+
+
+def secant_pair(
+    k: Kernels,
+    X: Array,
+    U: Array,
+    frame: Frame,
+    N: Array,
+    t: float,
+    G: Array,
+    rotation: Array,
+    G_new: Array,
+    rotation_new: Array,
+) -> Secant:
+    s, y, yy = np.empty(X.shape, X.dtype), np.empty(X.shape, X.dtype), np.empty_like(rotation)
+    _, basis, cobasis, K = frame
+    k.compiled.secant_pair(X, rows(U), basis, cobasis, K, N, t, G, rotation, G_new, s, y, yy)
+    return Secant(s, y, Curvature(t, frame, rotation_new - rotation, yy))
+
+
+def transport(k: Kernels, X: Array, U: Array, frame: Frame, N: Array, t: float, V: Array) -> Array:
+    if V.dtype != X.dtype or V.shape != X.shape:  # a complex one along a real ray
+        return cayley.transport(k, X, U, frame, N, t, V)
+    out = np.empty(X.shape, X.dtype)
+    k.compiled.transport(X, rows(U), frame.basis, frame.cobasis, N, t, rows(V), out)
+    return out
+
+
+def velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
+    return _velocity(k, X, U, frame, N, False)
+
+
+def transported_velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array) -> Array:
+    return _velocity(k, X, U, frame, N, True)
+
+
+def _velocity(k: Kernels, X: Array, U: Array, frame: Frame, N: Array, transported: bool) -> Array:
+    out = np.empty(X.shape, X.dtype)
+    k.compiled.velocity(X, rows(U), frame.basis, frame.generator, N, transported, out)
+    return out
+
+
+def raise_index(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
+    return raise_onto(k, X, np.array(W, order="C"), metric)
+
+
+def raise_onto(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
+    """`raise_index`, written over W."""
+    omega = 0.0 if metric.horizontal else metric.omega
+    k.compiled.raise_index(X, W, _optional(metric.D), omega)
+    return W
+
+
+def lower_span_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, float, Array, Array]:
+    """`grassmann.lower_span_gradient`."""
+    G, size = np.empty(X.shape, X.dtype), X.shape[1]
+    rotation, level = np.zeros((size, size), X.dtype), np.empty((size, size), X.dtype)
+    return G, k.compiled.lower_span_gradient(X, rows(E), G, level), rotation, level
+
+
+def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
+    out = np.empty(X.shape, X.dtype)
+    k.compiled.extrapolate(X, rows(Y), tau, out)
+    return out
+
+
+def squares(k: Kernels, seen: Curvature) -> Squares:
+    t, (gram, basis, _, K), B, yy = seen
+    SS, TT = np.empty_like(yy), np.empty_like(yy)
+    return Squares(SS, TT, *k.compiled.squares(t, gram, basis, K, B, yy, SS, TT))
+
+
+def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -> float:
+    return k.compiled.squared_change(seen.B, seen.yy, _optional(D), omega)
+
+
+def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
+    if P.dtype.char != "d":
+        return fused.mean_metric(k, P, R, largest_ratio)
+    D = np.empty_like(P)
+    k.compiled.mean_metric(P, R, largest_ratio, D)
+    return D
+
+
+def spread(k: Kernels, D: Array, E: Array | None) -> float:
+    if D.dtype.char != "d":
+        return fused.spread(k, D, E)
+    return k.compiled.spread(D, _optional(E))
+
+
+# -- framed ------------------------------------------------------------------------------------
+
+
+def framed_gradient(k: Kernels, Q: Array, E: Array) -> tuple[Array, float, Array]:
+    """G, ‖G‖²_g* and the upper block of G."""
+    G = np.empty(E.shape, E.dtype)
+    square = k.compiled.framed_gradient(Q, rows(E), G)
+    return G, square, G[: G.shape[1]]
+
+
+def framed_ray(
+    k: Kernels, Q: Array, T: Array, horizontal: bool
+) -> tuple[Array, Array, float, float]:
+    """The tangent (or the horizontal one) nearest to T, E = XᴴX − I, and the squares of both."""
+    T, size = np.array(T, order="C"), T.shape[1]
+    E = np.empty((size, size), T.dtype)
+    square, length = k.compiled.framed_ray(Q, T, horizontal, E)
+    return T, E, square, length
+
+
+def framed_point(k: Kernels, Q: Array, T: Array, t: float) -> Array:
+    out = np.empty(Q.shape, Q.dtype)
+    k.compiled.framed_point(Q, T, t, out)
+    return out
+
+
+# -- what they share ---------------------------------------------------------------------------
+
+
+def _optional(D: Array | None) -> Array | None:
+    return None if D is None else rows(D)
+
+
+def _empty_frame(X: Array) -> Frame:
+    two = 2 * X.shape[1]
+    return Frame(*np.empty((4, two, two), X.dtype))
+
+
+class _Fast:
+    """What both rays move by."""
+
+    point = staticmethod(point)
+    displacement = staticmethod(displacement)
+    pair = staticmethod(secant_pair)
+    carry = staticmethod(transport)
+    velocity_there = staticmethod(velocity)
+    velocity_brought = staticmethod(transported_velocity)
+
+
+class FastRay(_Fast, Ray):
+    """`Ray`, of one NumPy matrix of double precision."""
+
+    prepare = staticmethod(prepare)
+
+
+class FastTangentRay(_Fast, TangentRay):
+    """`TangentRay`, of one NumPy matrix of double precision."""
+
+    prepare_tangent = staticmethod(prepare_tangent)

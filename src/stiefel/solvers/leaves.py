@@ -1,0 +1,131 @@
+"""Leaves of a tree and matrices of a stack: one by one, and how stiff they are.
+
+Each has a scale of its own in the learned metric, from the steps in which it moved: with weights
+N = Σ w and W = Σ w log(‖y‖²/‖s‖²), W/N is the logarithm of its squared curvature.  The softest one
+has scale one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from stiefel.backends.arrays import kernels_for
+from stiefel.geometry.framed import Framed
+from stiefel.geometry.metric import matrix_squares
+from stiefel.geometry.ray import Secant
+from stiefel.types import Array, Manifold
+
+from .problem import array_kernels
+
+
+def factors_and_leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
+    return list(zip(getattr(geometry, "factors", (geometry,)), parts_of(X), strict=True))
+
+
+def pairs_of(pair: Secant) -> list[Secant]:
+    """The secant pairs of the leaves."""
+    if not isinstance(pair.s, tuple):
+        return [pair]
+    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
+
+
+def parts_of(X: Any) -> tuple[Any, ...]:
+    return X if isinstance(X, tuple) else (X,)
+
+
+# -- scales -------------------------------------------------------------------------------------
+
+
+def balanced(
+    leaves: list[tuple[Any, Array]],
+    pair: Secant,
+    learned: tuple[Any, ...],
+    memory: float,
+    least_share: float,
+) -> tuple[Any, ...]:
+    """Leaves of a tree, and matrices of a stack, scaled against each other.
+
+    y has a part that comes from the steps of the other leaves.  Where a leaf moves little it
+    dominates, and says nothing of the leaf: weights are the shares of a step.
+    """
+    sizes = [_matrices(f, x) for f, x in leaves]
+    if sum(sizes) == 1:
+        return learned
+    pairs = pairs_of(pair)
+    ss, yy = (_all_squares(leaves, sizes, parts) for parts in zip(*(p[:2] for p in pairs)))
+    step = float(ss.sum())  # nothing, where rounding leaves nothing of a step
+    unit = (learned[0].unit or float(yy.sum()) / step) if step > 0 else 0.0
+    if not (unit > 0 and math.isfinite(unit)):
+        return learned
+    if learned[0].weights is None:
+        N = W = np.zeros(len(ss))
+    else:
+        N = np.concatenate([leaf.weights for leaf in learned])
+        W = np.concatenate([leaf.stiffness for leaf in learned])
+    N, W, scales = weighed(ss, yy, N, W, unit, memory, least_share)
+    ends = [0, *itertools.accumulate(sizes)]
+    parts = map(slice, ends, ends[1:])
+    return tuple(
+        _with_scales(leaf, f, x, scales[i])._replace(weights=N[i], stiffness=W[i], unit=unit)
+        for leaf, (f, x), i in zip(learned, leaves, parts, strict=True)
+    )
+
+
+def weighed(
+    ss: Array, yy: Array, N: Array, W: Array, unit: float, memory: float, least_share: float
+) -> tuple[Array, Array, Array]:
+    """Weights and stiffness of all parts after a step with these squares, and their scales."""
+    if (fast := kernels_for(ss).compiled) is not None:
+        N, W, scales = N.copy(), W.copy(), np.empty_like(ss)
+        fast.weighed(ss, yy, N, W, unit, memory, least_share, scales)
+        return N, W, scales
+    share = ss / _scales(N, W)
+    share /= share.sum()
+    told = (share > least_share) & (yy > 0)
+    w = np.where(told, np.minimum(len(ss) * share, 1.0), 0.0)
+    logs = np.log(np.where(told, yy, 1.0) / np.where(told, ss, 1.0 / unit) / unit)
+    N, W = memory * N + w, memory * W + w * logs
+    return N, W, _scales(N, W)
+
+
+def _scales(N: Array, W: Array) -> Array:
+    """Of matrices of stiffness W/N: 1 for the softest, and for those that are not known."""
+    known = N > 0
+    if not known.any():
+        return np.ones(len(N))
+    logs = W / np.where(known, N, 1.0)
+    least = logs[known].min()
+    return np.exp(0.5 * np.where(known, least - logs, 0.0))
+
+
+def _with_scales(leaf: Any, factor: Manifold, x: Array, scales: Array) -> Any:
+    """``leaf`` with its scale, or with those of its matrices."""
+    if len(scales) == 1:
+        return leaf._replace(metric=leaf.metric._replace(scale=float(scales[0])))
+    each = array_kernels(factor, x).asarray(scales.reshape(*x.shape[:-2], 1, 1), x)
+    return leaf._replace(metric=leaf.metric._replace(scales=each))
+
+
+def _matrices(factor: Manifold, x: Array) -> int:
+    """How many parts of a leaf have a scale of their own."""
+    apart = getattr(factor, "learns", False) and not isinstance(factor, Framed) and x.ndim > 2
+    return math.prod(x.shape[:-2]) if apart else 1
+
+
+def _all_squares(leaves: list[tuple[Any, Array]], sizes: list[int], parts: Any) -> Array:
+    """‖C‖² of every part of the leaves C."""
+    each = list(zip(leaves, sizes, parts, strict=True))
+    if sum(sizes) == len(each):
+        return np.array([f.dot(C, C) for (f, _), _, C in each])
+    return np.concatenate([_squares(f, x, size, C) for (f, x), size, C in each])
+
+
+def _squares(factor: Manifold, x: Array, size: int, C: Array) -> Array:
+    if size == 1:
+        return np.array([factor.dot(C, C)])
+    k = array_kernels(factor, x)
+    return np.asarray(k.to_numpy(matrix_squares(k, C)), dtype=float).ravel()

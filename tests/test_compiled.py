@@ -1,0 +1,270 @@
+"""The compiled kernels beside the text they repeat; `test_fused.py` compares the geometry."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stiefel
+from stiefel import Euclidean, Grassmann, Stiefel
+from stiefel.backends.arrays import kernels_for
+from stiefel.geometry import compiled, framed, grassmann
+from stiefel.geometry.product import Product
+from stiefel.solvers import leaves, memory
+from stiefel.types import Metric
+
+KERNELS = kernels_for(np.zeros(1)).compiled
+if KERNELS is None:
+    pytest.skip("the compiled kernels were not built", allow_module_level=True)
+NAMES = [name for name, f in vars(KERNELS).items() if inspect.isbuiltin(f)]
+
+
+def gaussian(rng, shape, is_complex):
+    return rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if is_complex else 0)
+
+
+# -- pairs: `solvers.memory`
+
+
+def filled(geometry, vectors, size, phi):
+    """−Hg after so many pairs, and R⁻¹."""
+    *pairs, g = vectors
+    kept = memory.no_pairs(geometry, g, size)
+    for s, y in pairs:
+        sy = abs(geometry.dot(s, y)) + 1.0
+        kept = memory.remember(geometry, kept, s, y, sy, kept.rows)
+    return memory.apply_inverse(geometry, kept, g, 0.7, phi, owned=False), kept.inverse
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 5), st.booleans(), st.booleans())
+def test_pairs_are_those_of_the_text(seed, count, size, is_complex, is_tree):
+    rng = np.random.default_rng(seed)
+    leaf = lambda: gaussian(rng, (7, 3), is_complex)
+    vector = (lambda: (leaf(), rng.standard_normal(4))) if is_tree else leaf
+    vectors = [(vector(), vector()) for _ in range(count)] + [vector()]
+    one = Stiefel().bind(leaf())
+    factors = one, Euclidean().bind(np.zeros(4))
+    geometry = Product(factors) if is_tree else one
+    phi = (lambda C: tuple(2.0 * c for c in C)) if is_tree else (lambda C: 2.0 * C)
+    found = filled(geometry, vectors, size, phi)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_compiled", lambda *arguments: None)
+        expected = filled(geometry, vectors, size, phi)
+    for f, e in zip(map(memory._joined, found), map(memory._joined, expected), strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-10, atol=1e-10 * np.abs(e).max())
+
+
+def test_the_preconditioner_keeps_its_array():
+    """What φ returns may be the user's."""
+    rng = np.random.default_rng(0)
+    geometry, held = Stiefel().bind(np.zeros((7, 3))), rng.standard_normal((7, 3))
+    before, pairs = held.copy(), [tuple(rng.standard_normal((2, 7, 3))) for _ in range(3)]
+    filled(geometry, [*pairs, rng.standard_normal((7, 3))], 4, lambda C: held)
+    np.testing.assert_array_equal(held, before)
+
+
+# -- scales of leaves: `solvers.leaves`
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(-12, 12))
+def test_scales_of_leaves_are_those_of_the_text(seed, size, exponent):
+    rng = np.random.default_rng(seed)
+    N, W = rng.integers(0, 3, size) * 1.0, rng.standard_normal(size)
+    ss, yy = 10.0 ** rng.uniform(-15, 3, size), rng.integers(0, 2, size) * 10.0**exponent
+    found = leaves.weighed(ss, yy, N, W, 3.0, 0.95, 1e-8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels_for(ss), "compiled", None)
+        expected = leaves.weighed(ss, yy, N, W, 3.0, 0.95, 1e-8)
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-300)
+
+
+# -- gradients of spans: `grassmann`
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_gradients_of_spans(is_complex):
+    rng = np.random.default_rng(1)
+    X = Grassmann().nearest(gaussian(rng, (9, 3), is_complex))
+    E, k = gaussian(rng, (9, 3), is_complex), kernels_for(X)
+    found = compiled.lower_span_gradient(k, X, E)
+    for f, e in zip(found, grassmann.lower_span_gradient(k, X, E), strict=True):
+        np.testing.assert_allclose(f, e, atol=1e-13)
+
+
+# -- square and nearly square matrices: `framed`
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(0, 3), st.booleans(), st.booleans())
+def test_frames_are_those_of_the_text(seed, k, extra, is_complex, horizontal):
+    rng, n = np.random.default_rng(seed), k + extra
+    Q = Stiefel().nearest(gaussian(rng, (n, n), is_complex))
+    E, T = gaussian(rng, (n, k), is_complex), gaussian(rng, (n, k), is_complex)
+    manifold = framed.Framed(Stiefel().bind(Q), n, k)
+    metric = Metric(horizontal=horizontal)
+
+    def everything():
+        ray = manifold.ray_along(Q, T, metric)
+        lowered, moved = manifold.gradient(Q, E), (ray(0.3), ray(-0.1))
+        return type(ray), [*lowered[:3], *moved, ray.bounded_length, ray.transported_velocity(0.3)]
+
+    kind, found = everything()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(framed, "faster", lambda *arguments: None)
+        text, expected = everything()
+    assert (kind, text) == (framed.CompiledFramedRay, framed.FramedRay)
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, e, atol=1e-12)
+
+
+# -- arguments are hostile until checked
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_number_of_arguments_is_an_error(name):
+    with pytest.raises(TypeError, match="arguments were given"):
+        getattr(KERNELS, name)()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda X: X[:-1],
+        lambda X: X.astype(np.float32),
+        lambda X: np.asfortranarray(X),
+        lambda X: X.tolist(),
+        lambda X: None,
+    ],
+)
+@pytest.mark.parametrize("which", range(5))
+def test_what_is_no_such_array_is_refused(which, spoil):
+    X = stiefel.random_point(6, 2, seed=0)
+    arguments = [X, X.copy(), X.copy(), np.zeros((2, 2)), np.zeros((2, 2))]
+    KERNELS.lower_gradient(*arguments)
+    if which >= 3:
+        arguments[which] = np.arange(4.0).reshape(2, 2)
+    arguments[which] = spoil(arguments[which])
+    with pytest.raises((ValueError, TypeError, BufferError)):
+        KERNELS.lower_gradient(*arguments)
+
+
+def test_what_is_not_to_be_written_is_not():
+    X, G = stiefel.random_point(6, 2, seed=0), np.zeros((6, 2))
+    G.flags.writeable = False
+    with pytest.raises((ValueError, BufferError)):
+        KERNELS.lower_gradient(X, X.copy(), G, np.zeros((2, 2)), np.zeros((2, 2)))
+
+
+def test_a_pair_beyond_the_memory_is_refused():
+    S, Y, s = np.zeros((3, 5)), np.zeros((3, 5)), np.ones(5)
+    for row, gone in ((3, -1), (-1, -1), (0, 3)):
+        with pytest.raises(IndexError):
+            KERNELS.remember_pair(S, Y, row, gone, s, s, 1.0, np.zeros((3, 3)), np.zeros(3))
+
+
+def test_a_singular_step_is_not_a_number():
+    """I − tK/2 is singular only after an overflow."""
+    K, N = 2.0 * np.eye(4), np.zeros((4, 4))
+    KERNELS.displacement(K, 1.0, N)
+    assert np.isnan(N).all()
+
+
+# -- the library without them
+
+PROGRAM = """
+import numpy as np, stiefel
+from stiefel.backends.arrays import kernels_for
+A = np.diag(np.arange(1.0, 31.0))
+fun = lambda X: (np.sum(X * (A @ X) * [1, 2, 3]), 2 * A @ X * [1, 2, 3])
+run = stiefel.minimize(fun, stiefel.random_point(30, 3, seed=0), rtol=1e-9)
+print(kernels_for(A).compiled is not None, run.success, run.nfev, run.fun)
+"""
+
+
+def test_the_library_works_without_them():
+    found = []
+    for switch in ("0", "1"):
+        environment = {**os.environ, "STIEFEL_COMPILED": switch}
+        command = [sys.executable, "-c", PROGRAM]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found.append(done.stdout.split())
+    (off, success, nfev, f), (on, *same) = found
+    assert (off, on, success, same[0]) == ("False", "True", "True", "True")
+    assert abs(int(nfev) - int(same[1])) <= 2
+    assert float(f) == pytest.approx(float(same[2]), rel=1e-12)
+
+
+# -- what a hostile reader found
+
+
+@pytest.mark.parametrize("arguments", [(np.ones((6, 1)), None), (np.ones((6, 6), "f"), None)])
+def test_matrices_of_another_shape_or_kind_are_refused(arguments):
+    with pytest.raises(ValueError, match="expected"):
+        KERNELS.spread(*arguments)
+    with pytest.raises(ValueError, match="expected"):
+        KERNELS.mean_metric(arguments[0], np.eye(6), 10.0, np.empty((6, 6)))
+
+
+def test_matrices_without_columns_are_refused():
+    nothing = np.zeros((6, 0))
+    with pytest.raises(ValueError, match="no entries"):
+        KERNELS.lower_gradient(nothing, nothing, nothing, np.zeros((0, 0)), np.zeros((0, 0)))
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (12, 3), (12, 1)])
+def test_numbers_in_another_byte_order(shape):
+    C = np.ones(shape) * np.arange(1.0, shape[1] + 1) + np.eye(*shape)
+    runs = [
+        stiefel.minimize(
+            lambda X: (float((C * X).sum()), C.astype(X.dtype)),
+            Stiefel().random(*shape, seed=1).astype(dtype),
+        )
+        for dtype in ("<f8", ">f8")
+    ]
+    assert all(run.success for run in runs)
+    assert runs[0].fun == pytest.approx(runs[1].fun, rel=1e-12)
+
+
+POINTS = {
+    "sphere": (stiefel.Sphere(), (3000,)),
+    "column": (Stiefel(), (3000, 1)),
+    "unit columns": (stiefel.Oblique(), (60, 50)),
+    "short": (stiefel.Sphere(), (30,)),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_plain_pairs_resume_bit_for_bit(name, tmp_path):
+    manifold, shape = POINTS[name]
+    a = np.linspace(1.0, 50.0, shape[0]).reshape(-1, *(1,) * (len(shape) - 1))
+    fun = lambda x: (0.5 * float(np.sum(a * x * x)) + float(np.sum(x**4)), a * x + 4 * x**3)
+    x0, options = manifold.random(*shape, seed=0), {"manifold": manifold, "rtol": 1e-9}
+    whole = stiefel.minimize(fun, x0, maxiter=40, **options)
+    path = tmp_path / "run.npz"
+    stiefel.minimize(fun, x0, maxiter=17, checkpoint=path, **options)
+    again = stiefel.minimize(fun, x0, maxiter=40, checkpoint=path, resume=True, **options)
+    np.testing.assert_array_equal(again.x, whole.x)
+
+
+def test_leaves_in_frames_beside_a_row_model():
+    """Coordinates of a frame have another shape than its point."""
+    A, C = np.diag(np.arange(1.0, 10)), np.random.default_rng(0).standard_normal((5, 4))
+
+    def fun(x):
+        X, Y = x
+        f = np.sum(C * X) + 0.2 * np.sum(X**4) + np.sum(Y * (A @ Y))
+        return float(f), [C + 0.8 * X**3, 2 * A @ Y]
+
+    x0 = [Stiefel().random(5, 4, seed=0), Grassmann().random(9, 3, seed=1)]
+    run = stiefel.minimize(fun, x0, manifold=[Stiefel(), Grassmann()], rtol=1e-10)
+    assert run.success
