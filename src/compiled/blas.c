@@ -143,7 +143,7 @@ void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A)
             B[i] = NAN;
 }
 
-int d_eigh(Py_ssize_t m, double *A, double *values)
+int d_lapack_eigh(Py_ssize_t m, double *A, double *values)
 {
     char vectors = 'V', half = 'U';
     int size = (int)m, length = 1 + 6 * size + 2 * size * size, integers = 3 + 5 * size, info = 0;
@@ -156,7 +156,7 @@ int d_eigh(Py_ssize_t m, double *A, double *values)
     return info;
 }
 
-int z_eigh(Py_ssize_t m, zdouble *A, double *values)
+int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values)
 {
     char vectors = 'V', half = 'U';
     int size = (int)m, length = 2 * size + size * size, integers = 3 + 5 * size, info = 0;

@@ -30,9 +30,9 @@ void d_divide(Py_ssize_t n, Py_ssize_t m, double *B, double *A);
 void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A);
 
 /* Eigenvalues, rising, of the Hermitian A; its rows become the eigenvectors, conjugated.  0 if they
- * converged. */
-int d_eigh(Py_ssize_t m, double *A, double *values);
-int z_eigh(Py_ssize_t m, zdouble *A, double *values);
+ * converged.  See `eigen.h` for small matrices. */
+int d_lapack_eigh(Py_ssize_t m, double *A, double *values);
+int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values);
 
 /* Eigenvalues, rising, of B⁻¹A for a symmetric A and a positive definite B; both are overwritten. */
 int d_relative_values(Py_ssize_t m, double *A, double *B, double *values);

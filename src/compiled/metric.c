@@ -11,6 +11,7 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "eigen.h"
 
 /* out = Vᵀ diag(values) V for eigenvectors in the rows of V; room for k². */
 static void rebuilt(Py_ssize_t k, const double *V, const double *values, double *out, double *room)

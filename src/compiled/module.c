@@ -5,6 +5,7 @@
  */
 #include "batch.h"
 #include "blas.h"
+#include "eigen.h"
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
@@ -41,6 +42,7 @@ static PyMethodDef kernels[] = {
     KERNEL(framed_gradient),
     KERNEL(framed_ray),
     KERNEL(framed_point),
+    KERNEL(eigh_rows),
     KERNEL(mean_metric),
     KERNEL(spread),
     KERNEL(weighed),

@@ -9,6 +9,7 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "eigen.h"
 
 /* Tall matrices are read in blocks of so many rows, of 5k entries each: 512 KiB of real numbers. */
 #define ROWS_OF_BLOCK(k) ((k) < 800 ? 13107 / (k) : 16)
