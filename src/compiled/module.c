@@ -8,6 +8,7 @@
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
+#include "normal.h"
 #include "pairs.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
@@ -46,6 +47,11 @@ static PyMethodDef kernels[] = {
     KERNEL(remember_pair),
     KERNEL(first_loop),
     KERNEL(second_loop),
+    KERNEL(normal_factor),
+    KERNEL(normal_solve),
+    KERNEL(tangent_part),
+    KERNEL(restore_zeros),
+    KERNEL(proximal_step),
     KERNEL(batch_lower),
     KERNEL(batch_trial),
     KERNEL(batch_pair),

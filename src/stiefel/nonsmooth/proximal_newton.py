@@ -216,8 +216,8 @@ def newton_direction(
     X = space.point(x)
 
     def product(w: Array) -> Array:
-        curved = problem.hessian_product(X, w) - space.normal(w, L)
-        return tangents.project(curved + h.hessian(x, w) if h.bends else curved)
+        curved = problem.hessian_product(X, w)
+        return tangents.curvature(curved + h.hessian(x, w) if h.bends else curved, w, L)
 
     size = max(math.sqrt(float(gradient @ gradient)), 1e-300)
     rounding = 10.0 * problem.noise.eps * math.sqrt(float(total @ total))
