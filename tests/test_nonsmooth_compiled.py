@@ -10,7 +10,7 @@ from stiefel.backends.arrays import kernels_for
 from stiefel.nonsmooth.compiled import Normals
 from stiefel.nonsmooth.normal_system import CompiledSystem, normal_system
 from stiefel.nonsmooth.pattern import Tangents, restore
-from stiefel.nonsmooth.quasi_newton import model_of
+from stiefel.nonsmooth.quasi_newton import BOLD, model_of
 from stiefel.nonsmooth.space import Sum, space_of
 from stiefel.nonsmooth.subproblem import proximal_step
 from stiefel.nonsmooth.terms import Diagonal
@@ -65,6 +65,23 @@ def test_the_proximal_step(monkeypatch, n, k, weights, pairs, part):
     if b.system is not None and pairs == 0:
         rhs = np.random.default_rng(2).standard_normal((2, len(L)))
         assert close(a.system.solve(rhs), b.system.solve(rhs), digits=1e-6)
+
+
+@pytest.mark.parametrize(("n", "k"), SIZES)
+@pytest.mark.parametrize("curved", [0, 1, 3, 4])
+def test_the_model_of_pairs(monkeypatch, n, k, curved):
+    """With pairs left out, the newest among them, and with the change of the Lagrangian."""
+    fast, text, x, g = both(monkeypatch, n, k, stiefel.L1(0.3))
+    rng = np.random.default_rng(6)
+    S = rng.standard_normal((4, n * k))
+    L = 0.01 * text.space.gather(x, g)
+    Y = S * np.where(np.arange(4) < curved, 2.0, -1.0)[:, None] * np.linspace(1.0, 3.0, n * k)
+    sigma, expected = model_of(S, Y - text.space.normal(S, L), 2.0, 1e-3)
+    found, U, K_inverse = fast.space.compiled.model(x, S, Y, L, BOLD, 1e-3, 2.0)
+    assert abs(found - sigma) <= 1e-12 * sigma and len(U) == 2 * curved
+    assert (expected is None) == (curved == 0)
+    if expected is not None:
+        assert close(U, expected.U) and close(K_inverse, expected.K_inverse)
 
 
 @pytest.mark.parametrize(("n", "k"), SIZES)

@@ -51,6 +51,7 @@ static PyMethodDef kernels[] = {
     KERNEL(normal_solve),
     KERNEL(tangent_part),
     KERNEL(restore_zeros),
+    KERNEL(compact_model),
     KERNEL(proximal_step),
     KERNEL(batch_lower),
     KERNEL(batch_trial),

@@ -74,6 +74,17 @@ class Normals(NamedTuple):
         )
         return z, v, M, E, residual, bool(solved), system if stepped else None
 
+    def model(
+        self, x: Array, S: Array, Y: Array, L: Array, bold: float, caution: float, sigma: float
+    ) -> tuple[float, Array, Array]:
+        """σ, the rows of U and K⁻¹ of pairs with raw changes Y; no rows if none has curvature."""
+        m = len(S)
+        U, K = np.empty((2 * m, x.size)), np.empty(4 * m * m)
+        sigma, kept = self.kernels.compact_model(
+            self._matrix(x), S, Y, L, bold, caution, sigma, U, K
+        )
+        return sigma, U[: 2 * kept], K[: 4 * kept * kept].reshape(2 * kept, 2 * kept)
+
     def _matrix(self, x: Array) -> Array:
         return x.reshape(self.n, self.k)
 

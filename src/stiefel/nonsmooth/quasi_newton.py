@@ -197,7 +197,11 @@ class QuasiNewton:
 
     def _model(self, problem: Composite, s: State) -> tuple[float, LowRankModel | None]:
         """σ and the memory, with the curvature of today's Lagrangian."""
-        return model_of(s.S, s.Y - problem.space.normal(s.S, s.point.L), s.sigma, self.caution)
+        fast, L = problem.space.compiled, s.point.L
+        if fast is None or not len(s.S):
+            return model_of(s.S, s.Y - problem.space.normal(s.S, L), s.sigma, self.caution)
+        sigma, U, K_inverse = fast.model(s.point.x, s.S, s.Y, L, BOLD, self.caution, s.sigma)
+        return sigma, LowRankModel(U, K_inverse) if len(U) else None
 
 
 def _rounding_may_hide(problem: Composite, at: ProximalPoint, value: Value) -> bool:
