@@ -8,6 +8,7 @@ import pytest
 import stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.nonsmooth.compiled import Normals
+from stiefel.nonsmooth.learned_operator import LearnedOperator
 from stiefel.nonsmooth.normal_system import CompiledSystem, normal_system
 from stiefel.nonsmooth.pattern import Tangents, restore
 from stiefel.nonsmooth.quasi_newton import BOLD, model_of
@@ -82,6 +83,38 @@ def test_the_model_of_pairs(monkeypatch, n, k, curved):
     assert (expected is None) == (curved == 0)
     if expected is not None:
         assert close(U, expected.U) and close(K_inverse, expected.K_inverse)
+
+
+@pytest.mark.parametrize(("n", "k"), [(30, 1), (40, 5), (30, 12), (60, 15)])
+@pytest.mark.parametrize("kind", ["symmetric", "low rank", "other"])
+def test_lessons(n, k, kind):
+    """Until the operator is known, with steps that are not new and columns that are zero."""
+    rng, B = np.random.default_rng(7), np.random.default_rng(8).standard_normal((n, n))
+    A = {"symmetric": B + B.T, "low rank": B[:, :2] @ B[:, :2].T, "other": B}[kind]
+    X = stiefel.random_point(n, k, seed=0)
+    operator = LearnedOperator.unknown(space_of(stiefel.Stiefel().bind(X), X))
+    S = rng.standard_normal((n, k))
+    for i in range(4):
+        S = rng.standard_normal((n, k)) if i != 2 else S + 1e-5 * rng.standard_normal((n, k))
+        S[:, 0] *= 0.0 if i == 1 and k > 1 else 1.0
+        a = operator._compiled_lesson(KERNELS.compiled, S, A @ S)
+        b = operator._lesson(S, A @ S)
+        assert a.error == b.error or abs(a.error - b.error) <= 1e-9 * (b.error + 1e-3)
+        assert a.Q.shape == b.Q.shape
+        if len(b.Q) == 0:
+            continue
+        assert abs(a.asymmetry - b.asymmetry) <= 1e-12 * b.squares
+        assert abs(a.squares - b.squares) <= 1e-12 * b.squares
+        for name in ("Q", "P"):  # of each the span, by the operator that it makes
+            one, other = getattr(a, name), getattr(b, name)
+            assert close(one.T @ a.Q, other.T @ b.Q, digits=1e-9)
+        if kind != "low rank" or i == 0:  # then R is rounding
+            assert close(*((L.T.T / L.theta) @ L.T for L in (a, b)), digits=1e-6)
+        operator = operator._replace(
+            Q=np.concatenate((operator.Q, b.Q)),
+            P=np.concatenate((operator.P, b.P)),
+            model=operator.model.with_rows(b.T, b.theta),
+        )
 
 
 @pytest.mark.parametrize(("n", "k"), SIZES)

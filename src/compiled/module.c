@@ -52,6 +52,7 @@ static PyMethodDef kernels[] = {
     KERNEL(tangent_part),
     KERNEL(restore_zeros),
     KERNEL(compact_model),
+    KERNEL(learn_columns),
     KERNEL(proximal_step),
     KERNEL(batch_lower),
     KERNEL(batch_trial),

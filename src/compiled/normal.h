@@ -33,6 +33,7 @@ PyObject *normal_solve(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *tangent_part(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *restore_zeros(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *compact_model(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *learn_columns(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *proximal_step(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif
