@@ -137,12 +137,17 @@ static void pseudo_inverse(Py_ssize_t q, double *block, double *values)
         values[p] = fabs(values[p]) > SINGULAR * largest ? 1.0 / values[p] : 0.0;
 }
 
-/* `pseudo`: columns without a common row have coordinates of Λ that nothing depends on */
 void factorise(const Normal *s, const double *weights, double delta, int pseudo, double *system)
+{
+    weighted_grams(s, weights);
+    factorise_grams(s, delta, pseudo, system);
+}
+
+/* `pseudo`: columns without a common row have coordinates of Λ that nothing depends on */
+void factorise_grams(const Normal *s, double delta, int pseudo, double *system)
 {
     Py_ssize_t q = s->q;
     double *values = system + 1, *block = values + q, largest = 0.0, least = INFINITY, most = 0.0;
-    weighted_grams(s, weights);
     assemble(s, delta, block);
     for (Py_ssize_t p = 0; p < q; p++)
         largest = fmax(largest, block[p * q + p]);

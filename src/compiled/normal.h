@@ -26,6 +26,8 @@ Normal normal_space(Py_ssize_t n, Py_ssize_t k, const double *X, double *scratch
 void normal_part(const Normal *s, const double *A, const double *L, double sign, double *out);
 void gather(const Normal *s, const double *V, double *E);
 void factorise(const Normal *s, const double *weights, double delta, int pseudo, double *system);
+/* The same, if the Gram matrices Xᵀ diag(w_j) X are there already, by their lower triangles. */
+void factorise_grams(const Normal *s, double delta, int pseudo, double *system);
 void solve_system(Py_ssize_t q, const double *system, double *rhs, double *scratch);
 
 PyObject *normal_factor(PyObject *, PyObject *const *, Py_ssize_t);

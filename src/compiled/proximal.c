@@ -17,6 +17,7 @@
 enum { MOST_INNER_STEPS = 60, BISECTIONS = 40 };
 static const double FINEST = 1e-13, COARSEST = 1e-4, LEAST_DAMPING = 1e-3;
 static const double ARGUMENT_ROUNDING = 4.0 * DBL_EPSILON;
+static const double ROOT_HALF = 0.70710678118654752440;
 
 typedef struct {
     double *b, *M;      /* r and q unknowns */
@@ -33,8 +34,9 @@ typedef struct {
     int one_weight;
     double t, part;      /* part < 0: none */
     const double *U, *K_inverse;
-    double *DU, *A, *C;  /* r×N, r×r, (r+1)×q */
-    double *D, *W, *spare, *system;
+    double *both, *gram; /* n×(k+r) and its Gram matrix */
+    double *A, *C;       /* r×r, (r+1)×q */
+    double *W, *spare, *system;
     double *db, *dM;
 } Subproblem;
 
@@ -49,13 +51,47 @@ static void soft_threshold(const Subproblem *p, const double *w, double *z)
     }
 }
 
-/* D: one where prox_th moves with its argument, else zero */
-static void derivative(const Subproblem *p, const double *w)
+/* Of column b of the point, the entries where prox_th moves with its argument: their rows of X and
+ * their columns of U, side by side; how many there are */
+static Py_ssize_t moving(const Subproblem *p, const double *w, Py_ssize_t b)
 {
-    double one = p->t * p->mu[0];
-    for (Py_ssize_t i = 0; i < p->N; i++) {
-        double bound = p->one_weight ? one : p->t * p->mu[i];
-        p->D[i] = fabs(w[i]) > bound || bound == 0.0;
+    Py_ssize_t k = p->s.k, r = p->r, count = 0;
+    for (Py_ssize_t i = b; i < p->N; i += k) {
+        double bound = p->t * p->mu[p->one_weight ? 0 : i];
+        if (!(fabs(w[i]) > bound || bound == 0.0))
+            continue;
+        double *row = p->both + (k + r) * count++;
+        memcpy(row, p->s.X + (i - b), sizeof(double) * (size_t)k);
+        for (Py_ssize_t j = 0; j < r; j++)
+            row[k + j] = p->U[j * p->N + i];
+    }
+    return count;
+}
+
+/* With D = prox', a mask: the Gram matrices of the system for Λ, A = K⁻¹ + UᵀDU, C = NᵀDU */
+static void products(const Subproblem *p, const double *w)
+{
+    Py_ssize_t k = p->s.k, r = p->r, q = p->s.q, m = k + r;
+    if (r)
+        memcpy(p->A, p->K_inverse, sizeof(double) * (size_t)(r * r));
+    memset(p->C, 0, sizeof(double) * (size_t)(r * q));
+    for (Py_ssize_t b = 0; b < k; b++) {
+        Py_ssize_t count = moving(p, w, b);
+        memset(p->gram, 0, sizeof(double) * (size_t)(m * m));
+        if (count)
+            d_multiply(ADJOINT, PLAIN, m, m, count, 1.0, p->both, m, p->both, m, 0.0, p->gram, m);
+        for (Py_ssize_t i = 0, pair = b * q; i < k; i++)
+            for (Py_ssize_t j = 0; j <= i; j++)
+                p->s.grams[pair++] = p->gram[i * m + j];
+        for (Py_ssize_t i = 0; i < r; i++) {
+            const double *row = p->gram + (k + i) * m;
+            for (Py_ssize_t c = 0; c < k; c++) {
+                Py_ssize_t high = c > b ? c : b, low = c > b ? b : c;
+                p->C[i * q + high * (high + 1) / 2 + low] += row[c] * (c == b ? 1.0 : ROOT_HALF);
+            }
+            for (Py_ssize_t j = 0; j < r; j++)
+                p->A[i * r + j] += row[k + j];
+        }
     }
 }
 
@@ -97,15 +133,9 @@ static int accurate(const Subproblem *p, const Trial *now)
 /* (db, dM): Λ is eliminated by its system, b found by what is left */
 static void newton(const Subproblem *p, const Trial *now)
 {
-    Py_ssize_t r = p->r, q = p->s.q, N = p->N;
-    derivative(p, now->w);
-    factorise(&p->s, p->D, 0.05 * fmin(2.0 * now->size, 0.1), 0, p->system);
-    for (Py_ssize_t i = 0; i < r; i++) {
-        double *row = p->DU + i * N;
-        for (Py_ssize_t j = 0; j < N; j++)
-            row[j] = p->D[j] * p->U[i * N + j];
-        gather(&p->s, row, p->C + i * q);
-    }
+    Py_ssize_t r = p->r, q = p->s.q;
+    products(p, now->w);
+    factorise_grams(&p->s, 0.05 * fmin(2.0 * now->size, 0.1), 0, p->system);
     memcpy(p->C + r * q, now->E2, sizeof(double) * (size_t)q);
     memcpy(p->W, p->C, sizeof(double) * (size_t)((r + 1) * q));
     for (Py_ssize_t i = 0; i <= r; i++)
@@ -115,8 +145,6 @@ static void newton(const Subproblem *p, const Trial *now)
         p->dM[i] = -last[i];
     if (!r)
         return;
-    memcpy(p->A, p->K_inverse, sizeof(double) * (size_t)(r * r));
-    d_multiply(PLAIN, ADJOINT, r, r, N, 1.0, p->U, N, p->DU, N, 1.0, p->A, r);
     d_multiply(PLAIN, ADJOINT, r, r, q, -1.0, p->W, q, p->C, q, 1.0, p->A, r); /* its transpose */
     for (Py_ssize_t i = 0; i < r; i++)
         p->db[i] = -now->E1[i] - d_dot(q, p->C + i * q, last);
@@ -234,7 +262,7 @@ PyObject *proximal_step(PyObject *self, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_ValueError, "the arrays of a proximal step do not fit each other");
         a.failed = 1;
     }
-    Py_ssize_t numbers = 2 * (3 * N + 2 * r + 2 * q) + 2 * N + r * N + r * r + 2 * (r + 1) * q +
+    Py_ssize_t numbers = 2 * (3 * N + 2 * r + 2 * q) + N + n * (k + r) + (k + r) * (k + r) + r * r + 2 * (r + 1) * q +
                          (r + q) + r + q + scratch_of_normal(k);
     double *room = workspace(&a, sizeof(double) * (size_t)numbers);
     if (a.failed)
@@ -243,8 +271,8 @@ PyObject *proximal_step(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Trial now = trial(&room, N, r, q), next = trial(&room, N, r, q);
     double *base = take(&room, N);
     p.one_weight = weights == 1;
-    p.D = take(&room, N);
-    p.DU = take(&room, r * N);
+    p.both = take(&room, n * (k + r));
+    p.gram = take(&room, (k + r) * (k + r));
     p.A = take(&room, r * r);
     p.C = take(&room, (r + 1) * q);
     p.W = take(&room, (r + 1) * q);
