@@ -9,7 +9,7 @@ import stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.nonsmooth.compiled import Normals
 from stiefel.nonsmooth.learned_operator import LearnedOperator
-from stiefel.nonsmooth.normal_system import CompiledSystem, normal_system
+from stiefel.nonsmooth.normal_system import CompiledSystem, NormalSystem, normal_system
 from stiefel.nonsmooth.pattern import Tangents, restore
 from stiefel.nonsmooth.quasi_newton import BOLD, model_of
 from stiefel.nonsmooth.space import Sum, space_of
@@ -214,6 +214,18 @@ def test_runs_do_not_depend_on_the_kernels(monkeypatch, k, hessp):
     b = solve()
     assert a.success and b.success and np.array_equal(a.support, b.support)
     assert np.allclose(a.x, b.x, atol=1e-8) and abs(a.nfev - b.nfev) <= 2
+
+
+def test_a_factorisation_pays_to_thirty_columns(monkeypatch):
+    """No product in conjugate gradients; 80,000 if they are used from twelve columns on."""
+    products, real = [], NormalSystem.apply
+    monkeypatch.setattr(NormalSystem, "apply", lambda s, L: products.append(0) or real(s, L))
+    B = np.random.default_rng(5).standard_normal((20, 40)) / 6
+    fun = lambda X: (-np.sum((B @ X) ** 2), -2 * B.T @ (B @ X))
+    X0 = stiefel.random_point(40, 14, seed=5)
+    result = stiefel.minimize(fun, X0, nonsmooth=stiefel.L1(0.3), rtol=1e-8)
+    assert result.success and result.nfev <= 10, result.message
+    assert not products
 
 
 def test_wrong_arrays_are_told():

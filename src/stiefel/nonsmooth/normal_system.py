@@ -27,7 +27,7 @@ def normal_system(
     if space.compiled is not None and isinstance(D, Diagonal):
         numbers = space.compiled.factor(x, D.weights, delta, pseudo)
         return CompiledSystem(space.compiled, x, numbers)
-    if isinstance(space, OneMatrix):
+    if isinstance(space, OneMatrix) and space.columns <= DENSE_COLUMNS:
         return MatrixSystem(space, x, D, delta, pseudo)
     if isinstance(space, OneVector) and isinstance(D, Diagonal):
         return NumberSystem(space, x, D, delta, pseudo)

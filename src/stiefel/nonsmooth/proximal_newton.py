@@ -26,7 +26,7 @@ from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer
 from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, ProximalPoint
+from .composite import Composite, ProximalPoint, unwarned
 from .leap import is_ready, leap
 from .normal_system import NormalSystem
 from .pattern import Tangents, same
@@ -94,6 +94,7 @@ class ProximalNewton:
     def _quasi(self) -> QuasiNewton:
         return QuasiNewton(memory=self.memory, learn=self.learn)
 
+    @unwarned
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
         return self.begun(inner)
@@ -102,6 +103,7 @@ class ProximalNewton:
         """The state from which the quasi-Newton steps of ``inner`` go on."""
         return State(inner.x, inner.at, inner, self.patience, gamma=inner.gamma)
 
+    @unwarned
     def step(self, problem: Composite, s: State) -> State:
         if is_ready(s.inner):
             return self._went_on(problem, s, leap(problem, s.inner, self._quasi, self), s.left)

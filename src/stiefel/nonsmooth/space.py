@@ -31,6 +31,8 @@ from .compiled import Normals
 from .terms import L1, Diagonal, Linear, Term
 
 DENSE_COLUMNS = 12  # columns: with more, conjugate gradients need less time than a factorisation
+# The same by the compiled kernels: test_a_factorisation_pays_to_thirty_columns.
+KERNEL_COLUMNS = 30
 
 
 @cache
@@ -213,7 +215,7 @@ class OneReal(Space):
 
     @cached_property
     def compiled(self) -> Normals | None:
-        kernels = kernels_for(_NO_ARRAY).compiled
+        kernels = _kernels()
         n, k = self.leaves[0].stack[1:]
         if kernels is None or n * k >= COUNTED_BY_BLAS:
             return None
@@ -221,6 +223,10 @@ class OneReal(Space):
 
 
 _NO_ARRAY = np.zeros(0)
+
+
+def _kernels() -> Any:
+    return kernels_for(_NO_ARRAY).compiled
 
 
 class OneMatrix(OneReal):
@@ -273,7 +279,7 @@ def space_of(geometry: Manifold, X: Array) -> Space:
     kept = [d for d, leaf in zip(points.dtypes, kinds) if leaf.orthonormal]
     likes, is_tree = tuple(map(_like, leaves)), factors is not None
     one = len(k) == len(kinds) == 1 and k[0][0] == 1 and np.dtype(kept[0]).kind != "c"
-    if one and k[0][1] <= DENSE_COLUMNS:
+    if one and k[0][1] <= (DENSE_COLUMNS if _kernels() is None else KERNEL_COLUMNS):
         kind = OneVector if k[0][1] == 1 else OneMatrix
         return kind(tuple(kinds), points, SymmetricLayout(k[0][1]), likes, is_tree)
     return Space(tuple(kinds), points, FlatLayout(k, kept), likes, is_tree)
@@ -385,6 +391,11 @@ class Sum:
             for p, d in zip(parts, self.space.points.dtypes)
         ]
         return self.space.points.join(doubled)
+
+    def steepness(self, X: Array) -> float:
+        """The largest entry of the gradient at X, in the solvers' form; 0 if it is no number."""
+        largest = float(np.abs(self.gradient(self.space.flat(X))).max(initial=0.0))
+        return largest if math.isfinite(largest) else 0.0
 
     def gradient(self, x: Array) -> Array:
         return self.scale * self.space.points.join([h.gradient(X) for h, X in self._each(x)])
