@@ -9,6 +9,7 @@
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
+#include "normal.h"
 #include "pairs.h"
 #include "rows.h"
 
@@ -54,6 +55,13 @@ static PyMethodDef kernels[] = {
     KERNEL(rows_combined),
     KERNEL(rows_ritz),
     KERNEL(rows_inverse),
+    KERNEL(normal_factor),
+    KERNEL(normal_solve),
+    KERNEL(tangent_part),
+    KERNEL(restore_zeros),
+    KERNEL(compact_model),
+    KERNEL(learn_columns),
+    KERNEL(proximal_step),
     KERNEL(batch_lower),
     KERNEL(batch_trial),
     KERNEL(batch_pair),
