@@ -12,8 +12,15 @@ from runs import problem_of
 from stiefel import LBFGS, ComplexCircle, Euclidean, Oblique, Sphere, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.ray import Secant
-from stiefel.solvers import memory
-from stiefel.solvers.memory import free_rows, is_plain, no_pairs, plain_direction, remember_plain
+from stiefel.solvers import memory, plain_pairs
+from stiefel.solvers.memory import no_pairs
+from stiefel.solvers.plain_pairs import (
+    free_rows,
+    is_plain,
+    no_plain_pairs,
+    plain_direction,
+    remember_plain,
+)
 from stiefel.types import Gradient
 
 
@@ -22,8 +29,7 @@ def filled(entries, count, scale=1.0):
     rng = np.random.default_rng(0)
     stiffness = np.geomspace(1.0, 50.0, entries)
     g = scale * rng.standard_normal(entries)
-    geometry = Euclidean().bind(g)
-    pairs, kept = no_pairs(geometry, g, 4, is_plain(geometry, g)), []
+    pairs, kept = no_plain_pairs(g, 4), []
     for _ in range(count):
         s = scale * rng.standard_normal(entries)
         y = stiffness * s
@@ -56,12 +62,12 @@ def version(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("version")
-@pytest.mark.parametrize("entries", [12, 30_000, memory.SMALL_PRODUCT // 4])
+@pytest.mark.parametrize("entries", [12, 30_000, plain_pairs.SMALL_PRODUCT // 4])
 @pytest.mark.parametrize("count", [1, 3, 11])
 def test_the_direction_is_that_of_the_two_loop_recursion(entries, count):
     """The longest one takes several products: SMALL_PRODUCT holds for each."""
     pairs, at, kept = filled(entries, count)
-    single = entries >= memory.SINGLE_FROM
+    single = entries >= plain_pairs.SINGLE_FROM
     assert pairs.S.dtype == (np.float32 if single else np.float64) and pairs.Y is None
     expected = two_loops(kept, at.G, 0.05)
     for known in (pairs, pairs.after_aiming()):  # the products with g at hand, or made again
@@ -70,13 +76,13 @@ def test_the_direction_is_that_of_the_two_loop_recursion(entries, count):
 
 
 @pytest.mark.usefixtures("version")
-@pytest.mark.parametrize("entries", [7, memory.SINGLE_FROM])
+@pytest.mark.parametrize("entries", [7, plain_pairs.SINGLE_FROM])
 def test_complex_pairs_are_pairs_of_their_real_numbers(entries):
     rng, ends = np.random.default_rng(6), []
     g, *steps = rng.standard_normal((6, entries, 2))
     for form in (lambda A: A, lambda A: A.view(complex)[..., 0]):
         at = Gradient(0.0, form(g), float(np.linalg.norm(g)))
-        pairs = no_pairs(Euclidean(), at.G, 3, True)
+        pairs = no_plain_pairs(at.G, 3)
         for s in steps:
             known = 2.0 * float(np.vdot(s, s)), 4.0 * float(np.vdot(s, s))
             pairs = remember_plain(pairs, Secant(form(s), 2.0 * form(s)), *known, pairs.rows, at)
@@ -90,7 +96,7 @@ def test_complex_pairs_are_pairs_of_their_real_numbers(entries):
 @pytest.mark.parametrize("scale", [1e-25, 1e-60, 1e25])
 def test_small_and_large_numbers_do_not_vanish_in_single_precision(scale):
     """Squares of 1e-25 would (SMALL, LARGE); 1e-60 leaves nothing, and no warning (FINEST)."""
-    pairs, at, kept = filled(memory.SINGLE_FROM, 3, scale)
+    pairs, at, kept = filled(plain_pairs.SINGLE_FROM, 3, scale)
     found = plain_direction(pairs, at, 0.05)
     assert np.isfinite(found).all()
     if scale > 1e-38:
@@ -112,7 +118,7 @@ def test_compiled_pairs_are_those_of_numpy(seed, entries, count, exponent):
     def everything():
         rng = np.random.default_rng(seed)
         at = Gradient(0.0, scale * rng.standard_normal(entries), scale * entries**0.5)
-        pairs = no_pairs(Euclidean().bind(at.G), at.G, 4, True)
+        pairs = no_plain_pairs(at.G, 4)
         for _ in range(count):
             s, noise = rng.standard_normal((2, entries))
             y = scale * (2.0 * s + 0.1 * noise)
@@ -126,7 +132,7 @@ def test_compiled_pairs_are_those_of_numpy(seed, entries, count, exponent):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KERNELS, "compiled", None)
         expected = everything()
-    close = 1e-4 if entries >= memory.SINGLE_FROM else 1e-10
+    close = 1e-4 if entries >= plain_pairs.SINGLE_FROM else 1e-10
     for f, e in zip(found, expected, strict=True):
         np.testing.assert_allclose(f, e, rtol=close, atol=close * np.max(np.abs(e)))
 
@@ -145,11 +151,11 @@ def test_rows_that_are_not_in_use_are_not_read():
 def test_a_pair_that_stands_in_its_row_already(dtype):
     """Curves write their pairs there; the same as a pair that is handed over."""
     rng = np.random.default_rng(3)
-    n = memory.SINGLE_FROM if dtype is np.float32 else 50
+    n = plain_pairs.SINGLE_FROM if dtype is np.float32 else 50
     at = Gradient(0.0, rng.standard_normal(n), n**0.5)
     ends = []
     for inside in (False, True):
-        rng, pairs = np.random.default_rng(4), no_pairs(Euclidean(), at.G, 3, True)
+        rng, pairs = np.random.default_rng(4), no_plain_pairs(at.G, 3)
         for _ in range(5):
             s = rng.standard_normal(n)
             pair = Secant(s, 2.0 * s)
@@ -188,10 +194,10 @@ def test_what_is_no_block_of_pairs_is_refused():
 def test_long_points_keep_half_as_many_pairs():
     """LONG_PLAIN: reading the others takes longer than the rest of a step."""
     for n, cost, rows in (
-        (memory.LONG_PLAIN - 1, "usual", 11),
-        (memory.LONG_PLAIN, "usual", 6),
-        (memory.LONG_PLAIN, "dear", 31),
-        (memory.LONG_PLAIN, "cheap", 5),
+        (plain_pairs.LONG_PLAIN - 1, "usual", 11),
+        (plain_pairs.LONG_PLAIN, "usual", 6),
+        (plain_pairs.LONG_PLAIN, "dear", 31),
+        (plain_pairs.LONG_PLAIN, "cheap", 5),
     ):
         fun = lambda x: (float(x @ x), 2 * x)
         problem, x = problem_of(fun, np.ones(n), Euclidean())
@@ -201,12 +207,12 @@ def test_long_points_keep_half_as_many_pairs():
 @pytest.mark.parametrize("rtol", [1e-6, 1e-12])
 def test_single_precision_costs_no_evaluations(rtol, monkeypatch):
     """SINGLE_FROM: directions lose digits, and steps nothing that could be counted."""
-    n, counts = memory.SINGLE_FROM, {}
+    n, counts = plain_pairs.SINGLE_FROM, {}
     a = np.geomspace(1.0, 300.0, n)
     b = np.random.default_rng(5).standard_normal(n)
     fun = lambda x: (0.5 * float(x @ (a * x)) + float(b @ x), a * x + b)
     for least in (n, n + 1):
-        monkeypatch.setattr(memory, "SINGLE_FROM", least)
+        monkeypatch.setattr(plain_pairs, "SINGLE_FROM", least)
         starts = (Sphere().random(n, seed=seed) for seed in (7, 8, 9))
         ends = [stiefel.minimize(fun, x0, manifold=Sphere(), rtol=rtol) for x0 in starts]
         assert all(end.success for end in ends)

@@ -12,7 +12,7 @@ from stiefel import LBFGS, ComplexCircle, Oblique, Sphere, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import metric, ray, real_vector, stiefel, unit
 from stiefel.geometry.metric import CANONICAL
-from stiefel.solvers.memory import free_rows
+from stiefel.solvers.plain_pairs import free_rows
 from stiefel.types import Metric
 
 KERNELS = kernels_for(np.zeros(1))

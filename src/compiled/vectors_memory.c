@@ -188,7 +188,7 @@ PyObject *plain_remember(PyObject *self, PyObject *const *args, Py_ssize_t count
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* The weights of the rows in use: c of those of S, γa of those of Y; see `solvers.memory`. */
+/* The weights of the rows in use: c of those of S, γa of those of Y; see `solvers.plain_pairs`. */
 static void weigh(const Block *b, const double *inverse, const double *diagonal,
                   const double *changes, const double *slopes, double gamma, double *weights,
                   double *room)

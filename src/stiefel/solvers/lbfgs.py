@@ -6,7 +6,7 @@
 H_t takes cotangents to tangents, so that pairs (s, y) live in dual spaces and their pairing is the
 plain inner product.  Q is the isometric transport of the ray itself, so that the secant equation
 is the one of the curve that was walked; older pairs are left as they are and only the final
-direction is projected; how they are kept and applied is told in `pairs`.
+direction is projected; how they are kept and applied is told in `memory` and `plain_pairs`.
 
 H₀ = γφ with γ = ⟨s, y⟩/⟨y, φ(y)⟩ and φ the preconditioner, or the learned metric.  The first step
 has a given length, so that nothing depends on the scale of f.  Cost: 10mnk + 32nk² an iteration.
@@ -36,20 +36,17 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import (
-    NOTHING,
-    Pairs,
-    apply_inverse,
+from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
+from .noise import Watch
+from .parameters import check_choice, check_integer, check_open_interval, check_positive
+from .plain_pairs import (
     free_rows,
     is_plain,
-    no_pairs,
+    no_plain_pairs,
     plain_direction,
-    remember,
     remember_plain,
     worth_keeping,
 )
-from .noise import Watch
-from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
 from .row_leaves import rest_of
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
@@ -159,10 +156,12 @@ class LBFGS:
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
         plain = problem.precond is None and is_plain(geometry, x)
-        most = self.most_pairs
-        if plain and self.cost == "usual":
-            most = worth_keeping(at.G, most)
-        pairs = NOTHING if large else no_pairs(geometry, at.G, most, plain)
+        pairs, most = NOTHING, self.most_pairs
+        if plain and not large:
+            usual = self.cost == "usual"
+            pairs = no_plain_pairs(at.G, worth_keeping(at.G, most) if usual else most)
+        elif not large:
+            pairs = no_pairs(geometry, at.G, most)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
