@@ -18,8 +18,8 @@ from stiefel.backends.base import Kernels
 from stiefel.types import Array
 
 from .compiled import rows
-from .ray import Lowered, Secant, TangentRay
-from .real_vector import PairRows, compiled_for
+from .ray import Lowered, PairPlace, Secant, TangentRay
+from .real_vector import compiled_for
 
 
 def unit_products(A: Array, B: Array, by_rows: bool) -> Array:
@@ -59,10 +59,11 @@ class RealCircle:
     """The part of a `Circle` that a step of `lbfgs` needs, and what the rest is made from.
 
     ``slope`` is ⟨G, U⟩ of the gradient at X, where it is given; a secant pair from there is written
-    ``into`` two rows of a memory, where they are given and kernels are compiled.
+    ``into`` a memory, where it is given and kernels are compiled.
     """
 
     by_rows: ClassVar[bool] = False
+    needs_grams: ClassVar[bool] = False
 
     _kernels: Kernels
     squared_norm: float
@@ -73,14 +74,14 @@ class RealCircle:
     _last: tuple[float, Array] | None = None
 
     def __init__(
-        self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairRows | None
+        self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairPlace | None
     ) -> None:
         self._kernels, self._X, self._G, self._into = kernels, X, G, into
-        self._fast, matrix, by_rows = _for_kernels(kernels, X, U, self.by_rows)
+        self.fast, matrix, by_rows = _for_kernels(kernels, X, U, self.by_rows)
         self._layout = matrix, by_rows
         one = (X.shape[-2], 1) if self.by_rows else (1, X.shape[-1])
         self._known = known = np.empty((5, *X.shape[:-2], *one), X.dtype)
-        prepare = _prepare if self._fast is None else self._fast.units_prepare
+        prepare = _prepare if self.fast is None else self.fast.units_prepare
         self._U = U = rows(U)
         G = U if G is None else rows(G)
         numbers = prepare(*self._layout, U, G, known, False, TangentRay.LOSSY)
@@ -93,9 +94,9 @@ class RealCircle:
         self.bounded_length = self.length = math.sqrt(max(largest, 0.0))
 
     def __call__(self, t: float) -> Array:
-        if self._fast is not None:
+        if self.fast is not None:
             Y = np.empty(self._X.shape)
-            self._fast.units_point(*self._layout, self._U, self._known, t, Y)
+            self.fast.units_point(*self._layout, self._U, self._known, t, Y)
             return Y
         return self._at(t)
 
@@ -121,7 +122,7 @@ class RealCircle:
 
         Along w the transport takes (t²w/2 + t x)/(1 + s²), which is t(x + x⁺)/2.
         """
-        if self._fast is not None:
+        if self.fast is not None:
             return self._fast_pair(t, old.G, new.G)
         ss = (0.25 * t * t) * self._squares
         s = self._combined((-t * t) * self._squares / (1.0 + ss), t * (1.0 - ss) / (1.0 + ss))
@@ -136,9 +137,18 @@ class RealCircle:
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        s, y = self._into or (np.empty(self._X.shape), np.empty(self._X.shape))
-        self._slopes[...], ends = self._slopes_with(G), (rows(G), rows(G_new), s, y)
-        square, slope = self._fast.units_pair(*self._layout, self._U, self._known, t, *ends)
+        numbers = self._known
+        if G is not self._G:
+            numbers = numbers.copy()
+            numbers[4] = self._slopes_with(G)
+        known = *self._layout, self._U, numbers, t, rows(G), rows(G_new)
+        if self._into is not None:
+            block, used = self._into
+            found = np.empty(2 * len(block))
+            square, slope = self.fast.plain_units_pair(*known, block, used, found)
+            return Secant(None, None, None, square, slope, found)
+        s, y = np.empty(self._X.shape), np.empty(self._X.shape)
+        square, slope = self.fast.units_pair(*known, s, y)
         return Secant(s, y, None, square, slope)
 
     def _combined(self, p: Array, q: Array) -> Array:

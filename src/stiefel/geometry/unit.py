@@ -293,6 +293,10 @@ class ColumnCircle(RealCircle, Circle):
         RealCircle.__init__(self, kernels, X, U, G, into)
         self._kind = self.kind
 
+    def onward(self, X: Array, U: Array, G: Array, into: Any, grams: Any) -> ColumnCircle:
+        """The curves from another point; they know their own Grams."""
+        return type(self)(self._kernels, X, U, G, into)
+
     @cached_property
     def _W(self) -> Array:  # type: ignore[override]
         return self._U - self._X * self._M
@@ -344,8 +348,8 @@ class PhaseCircle(ColumnCircle):
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         G = self._G if old.G is self._gradient else _reals(old.G)
         pair = super().secant_pair(t, Lowered(G, 0.0), Lowered(_reals(new.G), 0.0))
-        if self._into is not None and pair.s is self._into[0]:
-            return pair  # where it is kept
+        if pair.kept is not None:
+            return pair
         s, y = _complex_like(self._like, pair.s), _complex_like(self._like, pair.y)
         return pair._replace(s=s, y=y)
 

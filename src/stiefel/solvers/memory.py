@@ -42,7 +42,7 @@ class Pairs(NamedTuple):
     diagonal: NumpyArray  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
     changes: NumpyArray | None = None  # YᵀY of plain pairs, whose rows of Y follow those of S
-    slopes: NumpyArray | None = None  # products of all rows with the gradient, until it is used
+    slopes: NumpyArray | None = None  # products of the rows with the gradient, until it is used
 
     @property
     def in_use(self) -> int:

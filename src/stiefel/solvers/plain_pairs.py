@@ -13,14 +13,14 @@ together with the gradient at its end.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.numpy import axpy
-from stiefel.geometry.ray import Secant
-from stiefel.types import Cotangent, Gradient, Manifold, NumpyArray, Point, Tangent
+from stiefel.geometry.ray import PairPlace, Secant
+from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
 from .memory import Pairs, bordered, free_row, room_for
 
@@ -32,6 +32,18 @@ SINGLE_FROM = 2048
 LONG_PLAIN = 16_384
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
+
+
+class PlainCurve(Curve, Protocol):
+    """A curve of plain vectors that writes its pairs into a `PairPlace`."""
+
+    fast: Any  # the compiled kernels
+    needs_grams: bool  # the products of x and u, for the next one
+    slope: float  # ⟨G, u⟩
+
+    def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> PlainCurve:
+        """A curve of the same kind from another point."""
+        ...
 
 
 def is_plain(geometry: Manifold, X: Point) -> bool:
@@ -52,21 +64,16 @@ def no_plain_pairs(G: Cotangent, memory: int) -> Pairs:
     return Pairs(block, None, zeros, np.zeros(rows), (), zeros)
 
 
-def remember_plain(
-    pairs: Pairs, pair: Secant, sy: float, yy: float, needed: tuple[int, ...], at: Gradient
-) -> Pairs:
+def remember_plain(pairs: Pairs, pair: Secant, sy: float, yy: float, at: Gradient) -> Pairs:
     """`memory.remember`, with ⟨y, y⟩ = yy and with the gradient at the end of the step."""
-    B, changes, most, row = pairs.S, pairs.changes, len(pairs.diagonal), free_row(needed)
-    assert B is not None and changes is not None
-    changes, g = changes.copy(), _numbers(at.G)
+    B, most, g = pairs.S, len(pairs.diagonal), _numbers(at.G)
+    assert B is not None and pairs.changes is not None
     if (fast := _compiled_for(g)) is not None:
-        rows, s, y = (*pairs.rows, row)[1 - most :], None, None
-        if not np.may_share_memory(pair.s, B):  # the curve did not write it there
-            s, y = _numbers(pair.s), _numbers(pair.y)
-        inverse, diagonal, slopes = pairs.inverse.copy(), pairs.diagonal.copy(), np.empty(2 * most)
-        scales = _scale(B, math.sqrt(yy)), _scale(B, at.norm)
-        fast.plain_remember(B, rows, s, y, g, sy, scales, inverse, diagonal, changes, slopes)
-        return Pairs(B, None, inverse, diagonal, rows, changes, slopes)
+        rows, numbers = _rows_with(pairs.rows, most), _copied(pairs)
+        found = _products_of(fast, pairs, pair, yy, at, rows)
+        fast.plain_remember(B, rows, found, sy, *numbers)
+        return Pairs(B, None, *numbers[:2], rows, numbers[2], found)
+    row, changes = free_row(pairs.rows), pairs.changes.copy()
     B[row], B[most + row] = _numbers(pair.s).reshape(-1), _numbers(pair.y).reshape(-1)
     ends = np.empty((2, B.shape[1]), B.dtype)
     ends[0], ends[1] = B[most + row], g.reshape(-1)
@@ -76,10 +83,63 @@ def remember_plain(
     return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
 
 
-def free_rows(pairs: Pairs) -> tuple[NumpyArray, NumpyArray] | None:
-    """Where the next plain pair will stand: curves may write it there."""
-    B, most, row = pairs.S, len(pairs.diagonal), free_row(pairs.rows)
-    return None if B is None or pairs.changes is None else (B[row], B[most + row])
+def remembered_and_aimed(
+    curve: PlainCurve,
+    pairs: Pairs,
+    pair: Secant,
+    sy: float,
+    yy: float,
+    gamma: float,
+    x: Point,
+    at: Gradient,
+) -> tuple[Pairs, Tangent, PlainCurve]:
+    """`remember_plain`, `plain_direction` and the curve along it, in one call of a kernel.
+
+    ``curve`` has led to x, and has written its pair into its place.
+    """
+    B, fast, G, rows = pairs.S, curve.fast, at.G, _rows_with(pairs.rows, len(pairs.diagonal))
+    found, numbers = _products_of(fast, pairs, pair, yy, at, rows), _copied(pairs)
+    g, T = _numbers(G), np.empty(G.shape, G.dtype)
+    wanted, out = (x, T) if curve.needs_grams else (g, _numbers(T))
+    grams = fast.plain_direction(B, rows, found, sy, *numbers, gamma, g, wanted, out)
+    inverse, diagonal, changes = numbers
+    new = Pairs(B, None, inverse, diagonal, rows, changes)
+    place = PairPlace(B, _rows_with(rows, len(diagonal)))
+    return new, T, curve.onward(x, T, G, place, grams)
+
+
+def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+    """R⁻¹, ⟨s_i, y_i⟩ and YᵀY, to be written to."""
+    return pairs.inverse.copy(), pairs.diagonal.copy(), pairs.changes.copy()  # type: ignore[union-attr]
+
+
+def _products_of(
+    fast: Any, pairs: Pairs, pair: Secant, yy: float, at: Gradient, rows: tuple[int, ...]
+) -> NumpyArray:
+    """The products of ``rows``, of which the last holds the pair, with y and the gradient."""
+    B, found = pairs.S, pair.kept
+    assert B is not None
+    ordinary = B.dtype.char == "d" or (_is_ordinary(yy) and _is_ordinary(at.norm * at.norm))
+    if found is not None and ordinary:
+        return found  # type: ignore[no-any-return]
+    ends = (None, None) if found is not None else (_numbers(pair.s), _numbers(pair.y))
+    found, scales = np.empty(2 * len(B)), (_scale(B, math.sqrt(yy)), _scale(B, at.norm))
+    fast.plain_products(B, rows, *ends, _numbers(at.G), scales, found)
+    return found
+
+
+def place_for(pairs: Pairs) -> PairPlace | None:
+    """Where the next plain pair will stand: curves write it there."""
+    if pairs.S is None or pairs.changes is None:
+        return None
+    return PairPlace(pairs.S, _rows_with(pairs.rows, len(pairs.diagonal)))
+
+
+def _rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """These rows and a free one, without the oldest if they are many."""
+    if len(rows) + 1 < most:
+        return (*rows, free_row(rows))
+    return (*rows[1:], most * (most - 1) // 2 - sum(rows))
 
 
 def _numbers(C: NumpyArray) -> NumpyArray:
@@ -91,6 +151,11 @@ def _numbers(C: NumpyArray) -> NumpyArray:
 def _compiled_for(numbers: NumpyArray) -> Any:
     """The compiled kernels, where they take such numbers in a row."""
     return kernels_for(numbers).compiled if numbers.dtype.char == "d" and numbers.size else None
+
+
+def _is_ordinary(square: float) -> bool:
+    """Whether a length needs no scale in single precision."""
+    return SMALL * SMALL < square < LARGE * LARGE
 
 
 def _scale(B: NumpyArray, length: float) -> float:
@@ -127,10 +192,10 @@ def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
     most, g, T = len(diagonal), _numbers(at.G), np.empty(at.G.shape, at.G.dtype)
     if (fast := _compiled_for(g)) is not None:
         if slopes is None:
-            slopes = np.empty(2 * most)
-            fast.plain_products(B, rows, g, _scale(B, at.norm), slopes)
-        out = T if g is at.G else _numbers(T)
-        fast.plain_direction(B, rows, inverse, diagonal, changes, slopes, gamma, g, out)
+            slopes, scales = np.empty(4 * most), (1.0, _scale(B, at.norm))
+            fast.plain_products(B, rows, None, None, g, scales, slopes)
+        known = B, rows, slopes, None, inverse, diagonal, changes
+        fast.plain_direction(*known, gamma, g, g, T if g is at.G else _numbers(T))
         return T
     g, out = g.reshape(-1), _numbers(T).reshape(-1)
     if slopes is None:
