@@ -286,6 +286,41 @@ def test_a_pair_is_written_where_it_is_kept(manifold, shape, dtype, along):
     assert curve.secant_pair(*ends).square == found.square  # it does not remember that one
 
 
+@needs_kernels
+@pytest.mark.parametrize(
+    ("manifold", "shape"),
+    [
+        (Sphere(), (2500,)),
+        (Oblique(), (4, 300)),
+        (Sphere(), (300, 3)),
+        (Stiefel(), (9, 4, 1)),
+        (ComplexCircle(), (300,)),
+    ],
+)
+@pytest.mark.parametrize("along", [0.5, 1e4])
+def test_a_curve_that_goes_onward_is_the_one_that_is_made_again(manifold, shape, along):
+    """Every bit, as a run that is resumed makes it: from a direction that may have been changed."""
+    rng, t = np.random.default_rng(5), 0.3
+    draw = lambda: rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if phases else 0.0)
+    phases, X = manifold == ComplexCircle(), manifold.random(*shape, seed=2)
+    x, G = manifold.random(*shape, seed=3), manifold.gradient(X, draw()).G
+    T = draw() * rng.choice([1.0, 1e-4], shape) + along * X
+    first = manifold.aim_along(x, manifold.gradient(x, draw()).G, draw())[1]
+    grams = KERNELS.compiled.vector_prepare(X, T, G) if first.needs_grams else None
+    before, place = T.copy(), PairPlace(np.zeros((2, X.size * (1 + phases))), (0,))
+    found = first.onward(X, T, G, place, grams)
+    slope, again = manifold.aim_along(X, G, T, place)
+    assert found.slope == slope and type(found) is type(again)
+    for name in ("length", "bounded_length", "squared_norm", "defect"):
+        assert getattr(found, name) == getattr(again, name)
+    np.testing.assert_array_equal(found(t), again(t))
+    new = ray.Lowered(manifold.gradient(found(t), draw()).G, 0.0)
+    pairs = [curve.secant_pair(t, ray.Lowered(G, 0.0), new) for curve in (found, again)]
+    assert pairs[0][3:5] == pairs[1][3:5]
+    wanted = manifold.aim_along(X, G, before)[1]  # along the direction as it was
+    np.testing.assert_allclose(found(t), wanted(t), atol=1e-9 * along)
+
+
 @pytest.mark.usefixtures("version")
 @pytest.mark.parametrize(
     ("manifold", "shape"),

@@ -245,9 +245,9 @@ PyObject *units_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count
     return finish(&a, PyFloat_FromDouble(square));
 }
 
-/* units_prepare(X, by_rows, U, G, known, is_tangent, lossy) -> Σθ², the largest θ² and |⟨x, x⟩ − 1|,
- * how many θ² are less than so little of ⟨u, u⟩, and ⟨G, U⟩; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ²,
- * M and ⟨g, u⟩ of every vector */
+/* units_prepare(X, by_rows, U, G, known, lossy, owned) -> Σθ², the largest θ² and |⟨x, x⟩ − 1|, how
+ * many θ² are less than so little of ⟨u, u⟩, and ⟨G, U⟩; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M
+ * and ⟨g, u⟩ of every vector.  If U is `owned`, lossy vectors of it are made tangent first. */
 PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -255,14 +255,16 @@ PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double out[5];
     if (!counted(count, 7))
         return NULL;
-    const double *X = units(&a, args[0], args[1], &by), *U = doubles(&a, args[2], by.n * by.k, READ);
+    int owned = args[6] == Py_True;
+    const double *X = units(&a, args[0], args[1], &by);
+    double *U = doubles(&a, args[2], by.n * by.k, owned ? WRITE : READ);
     const double *G = doubles(&a, args[3], by.n * by.k, READ);
     Units of = units_known(&a, args[4], by.k, WRITE);
-    double tangent = args[5] == Py_True ? 0.0 : 1.0, lossy = number(&a, args[6]);
+    double lossy = number(&a, args[5]);
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    PICK(units_prepare)(by, X, U, G, &of, tangent, lossy, out);
+    PICK(units_prepare)(by, X, U, G, &of, lossy, owned, out);
     if (isnan(out[0])) /* comparisons hide a NaN */
         out[1] = out[2] = out[0];
     Py_END_ALLOW_THREADS

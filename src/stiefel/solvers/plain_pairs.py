@@ -42,7 +42,7 @@ class PlainCurve(Curve, Protocol):
     slope: float  # ⟨G, u⟩
 
     def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> PlainCurve:
-        """A curve of the same kind from another point."""
+        """A curve of the same kind from another point along U, which it may change."""
         ...
 
 
