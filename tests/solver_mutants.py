@@ -52,6 +52,7 @@ TRUST = "solvers/trust_region.py"
 CG = "solvers/conjugate_gradient.py"
 LBFGS = "solvers/lbfgs.py"
 PAIRS = "solvers/memory.py"
+PLAIN = "solvers/plain_pairs.py"
 ROWS = "solvers/row_model.py"
 ROW_MEMORY = "solvers/row_memory.py"
 RITZ = "solvers/row_ritz.py"
@@ -500,7 +501,7 @@ MUTANTS = (
         "brockett-lbfgs",
     ),
     Mutant(
-        PAIRS,
+        PLAIN,
         "changes.dot(a)) - diagonal * a).dot",
         "changes.dot(a)) - a).dot",
         "the recursion of plain pairs without ⟨s, y⟩",

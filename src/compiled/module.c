@@ -33,6 +33,8 @@ static PyMethodDef kernels[] = {
     KERNEL(units_prepare),
     KERNEL(units_point),
     KERNEL(units_pair),
+    KERNEL(plain_vector_pair),
+    KERNEL(plain_units_pair),
     KERNEL(plain_products),
     KERNEL(plain_remember),
     KERNEL(plain_direction),

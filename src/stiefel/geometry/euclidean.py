@@ -62,7 +62,7 @@ class FlatMetric:
         return self.kernels or kernels_for(X)
 
     def has_plain_metric(self, X: Array) -> bool:
-        """Whether tangents are cotangents, in NumPy arrays: see `solvers.memory`."""
+        """Whether tangents are cotangents, in NumPy arrays: see `solvers.plain_pairs`."""
         return self.kernels_at(X).pure_numpy and X.dtype.char in "fdFD"
 
     def project(self, X: Array, G: Array) -> Array:

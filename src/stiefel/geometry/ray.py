@@ -62,6 +62,13 @@ class Squares(NamedTuple):
     rotation_change: Array  # ‖B‖²
 
 
+class PairPlace(NamedTuple):
+    """Where a curve writes its secant pair: the last of these rows of a block, S above Y."""
+
+    block: Array
+    rows: tuple[int, ...]
+
+
 class Secant(NamedTuple):
     """A pair (s, y) at the end of a step."""
 
@@ -70,6 +77,9 @@ class Secant(NamedTuple):
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
     square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned
     slope: Any = None  # ⟨G⁺, s⟩, where it came for free
+    kept: Any = (
+        None  # in a memory: s and y are None; products of its `PairPlace` with y and with G⁺
+    )
 
 
 @kernel

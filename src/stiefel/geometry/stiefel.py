@@ -91,7 +91,7 @@ class Stiefel:
         return self.kernels or self._resolve(X)
 
     def has_plain_metric(self, X: Array) -> bool:
-        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
+        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.plain_pairs`."""
         k = self.kernels_at(X)
         return is_column_stack(k, X) or (X.shape[-1] == 1 and is_real_vector(k, X))
 
@@ -147,7 +147,7 @@ class Stiefel:
         """φ(W), perhaps written over W, which nobody needs any more.
 
         For a real column it is W itself, up to a part along X that the next ray takes off: the
-        same steps here, on ranks and in other libraries as of `solvers.memory`'s plain pairs.
+        same steps here, on ranks and in other libraries as of `solvers.plain_pairs`.
         """
         k = self.kernels_at(X).overwriting()
         if X.shape[-1] == 1 and len(X.shape) == 2 and not k.is_complex(X):
