@@ -5,6 +5,15 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "blas.h"
+
+/* `ray.squares` for other kernels; see matrices.inc. */
+void d_squares(Py_ssize_t k, double t, const double *gram, const double *basis, const double *K,
+               const double *B, const double *yy, double *SS, double *TT, double *out, double *room);
+void z_squares(Py_ssize_t k, double t, const zdouble *gram, const zdouble *basis, const zdouble *K,
+               const zdouble *B, const zdouble *yy, zdouble *SS, zdouble *TT, double *out,
+               zdouble *room);
+
 PyObject *lower_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *prepare_tangent(PyObject *, PyObject *const *, Py_ssize_t);

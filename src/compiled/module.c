@@ -41,6 +41,7 @@ static PyMethodDef kernels[] = {
     KERNEL(framed_ray),
     KERNEL(framed_point),
     KERNEL(mean_metric),
+    KERNEL(learn),
     KERNEL(spread),
     KERNEL(weighed),
     KERNEL(remember_pair),

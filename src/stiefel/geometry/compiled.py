@@ -21,6 +21,7 @@ from .ray import Curvature, Ray, Secant, Squares, TangentRay
 
 THIS = sys.modules[__name__]
 COUNTED_BY_BLAS = 2**31  # entries: it counts with 32 bits
+MOST_COMPLEX_COLUMNS = 16  # of a metric; beyond, LAPACK takes less time
 
 
 def faster(k: Kernels, X: Array, V: Array | None = None) -> ModuleType | None:
@@ -152,7 +153,7 @@ def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -
 
 
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
-    if P.dtype.char != "d":
+    if not has_few_columns(P):
         return fused.mean_metric(k, P, R, largest_ratio)
     D = np.empty_like(P)
     k.compiled.mean_metric(P, R, largest_ratio, D)
@@ -160,9 +161,14 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
 
 
 def spread(k: Kernels, D: Array, E: Array | None) -> float:
-    if D.dtype.char != "d":
+    if not has_few_columns(D):
         return fused.spread(k, D, E)
     return k.compiled.spread(D, _optional(E))
+
+
+def has_few_columns(D: Array) -> bool:
+    """Whether the compiled kernels take so many: Jacobi's method is slow for many complex ones."""
+    return D.dtype.char == "d" or len(D) <= MOST_COMPLEX_COLUMNS
 
 
 # -- framed ------------------------------------------------------------------------------------

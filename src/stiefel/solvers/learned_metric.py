@@ -21,12 +21,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from stiefel.geometry import compiled
 from stiefel.geometry import metric as metrics
-from stiefel.geometry.compiled import faster
+from stiefel.geometry.compiled import faster, has_few_columns
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.metric import squared_change as change
-from stiefel.geometry.ray import Secant, Squares, squares, squares_at
+from stiefel.geometry.ray import Curvature, Secant, Squares, squares, squares_at
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .leaves import balanced, factors_and_leaves, pairs_of, parts_of
@@ -107,9 +110,10 @@ class LearnedMetric:
         if old.P is None:
             return old._replace(steps=count)
         k = array_kernels(factor, x)
-        seen = pair.curvature
+        seen, fast = pair.curvature, faster(k, x)
+        if fast is compiled and not isinstance(seen, Squares) and has_few_columns(old.P):
+            return self._look_at_once(k.compiled, factor.eps(x), seen, old)
         if not isinstance(seen, Squares):
-            fast = faster(k, x)
             seen = (fast.squares if fast else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
@@ -120,6 +124,27 @@ class LearnedMetric:
             return old._replace(steps=count)
         new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
+
+    def _look_at_once(self, fast: Any, eps: float, seen: Curvature, old: Learned) -> Learned:
+        """`_accumulate` and `_refresh` in one compiled call."""
+        (t, frame, B, yy), count, metric = seen, old.steps + 1, old.metric
+        P, R, D = np.empty((3, *B.shape), B.dtype)
+        known = old.weight, old.judged, old.ratio, *old.rotations, *old.normals
+        late = metric.D is None and count > self.early
+        change = self.late_change if late else self.column_change
+        news = self.news if count >= self.least else math.inf
+        rules = self.power, self.memory, news, change, self.column_range
+        found = fast.learn(
+            t, frame.gram, frame.basis, frame.generator, B, yy, old.P, old.R, metric.D, *known,
+            *rules, DWARFED_NORMAL_PART * eps, P, R, D,
+        )  # fmt: skip
+        if found is None:
+            return old._replace(steps=count)
+        weight, judged, ratio, sA, tA, sN, tN, replaced = found
+        if replaced:
+            metric = metric._replace(D=D)
+        new = Learned(old.metric, P, R, weight, judged, ratio, (sA, tA), (sN, tN), count, *old[9:])
+        return self._rotated(new, metric) if count >= self.least else new
 
     def _weigh(self, old: Learned, seen: Split) -> Learned:
         """ω alone: nearly square matrices have too many columns for a D."""
