@@ -19,6 +19,7 @@ from stiefel.geometry import compiled, framed, grassmann
 from stiefel.geometry.product import Product
 from stiefel.solvers import learned_metric, leaves, memory
 from stiefel.solvers.learned_metric import Learned, LearnedMetric
+from stiefel.solvers.matrix_aim import matrix_aim
 from stiefel.types import Metric
 
 KERNELS = kernels_for(np.zeros(1)).compiled
@@ -178,6 +179,58 @@ def test_a_singular_step_is_not_a_number():
     K, N = 2.0 * np.eye(4), np.zeros((4, 4))
     KERNELS.displacement(K, 1.0, N)
     assert np.isnan(N).all()
+
+
+# -- where L-BFGS aims: `solvers.matrix_aim`
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(1, 7), st.integers(2, 6), st.booleans(), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_an_aim_is_that_of_the_text(seed, count, k, is_complex, has_D, horizontal):
+    rng = np.random.default_rng(seed)
+    X = Stiefel().random(2 * k + 3, k, seed=rng, dtype=complex if is_complex else float)
+    geometry, vector = Stiefel().bind(X), lambda: gaussian(rng, X.shape, is_complex)
+    D = gaussian(rng, (k, k), is_complex)
+    metric = Metric(np.eye(k) + D @ D.conj().T if has_D else None, 3.0, horizontal)
+    G, pairs = geometry.project(X, vector()), memory.no_pairs(geometry, X, 5)
+    for s, y in ((vector(), vector()) for _ in range(count)):
+        pairs = memory.remember(geometry, pairs, s, y, abs(geometry.dot(s, y)) + 1.0, pairs.rows)
+    phi = lambda C: geometry.raise_index(X, C, metric)
+    expected = memory.apply_inverse(geometry, pairs, G, 0.7, phi, owned=True)
+    T, slope, ray = matrix_aim(geometry, pairs, X, G, 0.7, metric)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(T, expected, atol=1e-11 * size)
+    assert slope == pytest.approx(geometry.dot(G, T), rel=1e-11, abs=1e-11 * size)
+    again = geometry.ray_along(X, T, metric)  # of the same T: to the last bit, as when resumed
+    assert (ray.length, ray.defect, ray(0.3 / size).tobytes()) == (
+        again.length, again.defect, again(0.3 / size).tobytes(),
+    )  # fmt: skip
+
+
+def test_an_aim_away_from_the_manifold():
+    """Where little of T is tangent the ray is made of its cotangent, as in `ray_along`."""
+    X = Stiefel().random(9, 3, seed=1)
+    geometry = Stiefel().bind(X)
+    pairs = memory.no_pairs(geometry, X, 5)
+    pairs = memory.remember(geometry, pairs, X, X, 1.0, ())
+    G = 1e-6 * geometry.project(X, np.ones(X.shape)) + X
+    T, _, ray = matrix_aim(geometry, pairs, X, G, 1.0, Metric())
+    again = geometry.ray_along(X, T, Metric())
+    assert type(ray) is type(again) and ray(1.0).tobytes() == again(1.0).tobytes()
+    assert not hasattr(ray, "lossy")
+
+
+def test_a_secant_pair_knows_its_products():
+    for dtype in (float, complex):
+        X = Stiefel().random(9, 3, seed=2, dtype=dtype)
+        geometry, rng = Stiefel().bind(X), np.random.default_rng(3)
+        at = [geometry.gradient(X, gaussian(rng, X.shape, dtype is complex)) for _ in range(2)]
+        pair = geometry.ray(X, at[0].G).secant_pair(0.3, *at)
+        assert pair.slope == pytest.approx(geometry.dot(at[1].G, pair.s), rel=1e-12)
+        assert pair.curvature.square == pytest.approx(geometry.dot(pair.y, pair.y), rel=1e-12)
 
 
 # -- the learned metric: `solvers.learned_metric`

@@ -12,7 +12,7 @@ from cases import LIBRARIES, gap, to_numpy
 from runs import states
 from stiefel import LBFGS, ComplexCircle, Euclidean, Stiefel
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry import compiled, fused
+from stiefel.geometry import fused
 from stiefel.geometry.metric import mean_metric, spread
 from stiefel.geometry.ray import squares
 from stiefel.objectives import Brockett, KohnSham, Procrustes

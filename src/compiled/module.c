@@ -47,6 +47,7 @@ static PyMethodDef kernels[] = {
     KERNEL(remember_pair),
     KERNEL(first_loop),
     KERNEL(second_loop),
+    KERNEL(matrix_aim),
     KERNEL(batch_lower),
     KERNEL(batch_trial),
     KERNEL(batch_pair),

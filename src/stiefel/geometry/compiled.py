@@ -55,14 +55,14 @@ def project(k: Kernels, X: Array, G: Array) -> Array:
 
 
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, float, float]:
-    frame = _empty_frame(X)
+    frame = empty_frame(X)
     return frame, *k.compiled.prepare(X, rows(W), *frame)
 
 
 def prepare_tangent(
     k: Kernels, X: Array, T: Array, theta: float
 ) -> tuple[Frame, float, float, float]:
-    frame = _empty_frame(X)
+    frame = empty_frame(X)
     return frame, *k.compiled.prepare_tangent(X, rows(T), theta, *frame)
 
 
@@ -92,8 +92,9 @@ def secant_pair(
 ) -> Secant:
     s, y, yy = np.empty(X.shape, X.dtype), np.empty(X.shape, X.dtype), np.empty_like(rotation)
     _, basis, cobasis, K = frame
-    k.compiled.secant_pair(X, rows(U), basis, cobasis, K, N, t, G, rotation, G_new, s, y, yy)
-    return Secant(s, y, Curvature(t, frame, rotation_new - rotation, yy))
+    of_step = X, rows(U), basis, cobasis, K, N, t, G, rotation, G_new
+    slope, square = k.compiled.secant_pair(*of_step, s, y, yy)
+    return Secant(s, y, Curvature(t, frame, rotation_new - rotation, yy, square), None, slope)
 
 
 def transport(k: Kernels, X: Array, U: Array, frame: Frame, N: Array, t: float, V: Array) -> Array:
@@ -143,7 +144,7 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
 
 
 def squares(k: Kernels, seen: Curvature) -> Squares:
-    t, (gram, basis, _, K), B, yy = seen
+    t, (gram, basis, _, K), B, yy, _ = seen
     SS, TT = np.empty_like(yy), np.empty_like(yy)
     return Squares(SS, TT, *k.compiled.squares(t, gram, basis, K, B, yy, SS, TT))
 
@@ -204,7 +205,8 @@ def _optional(D: Array | None) -> Array | None:
     return None if D is None else rows(D)
 
 
-def _empty_frame(X: Array) -> Frame:
+def empty_frame(X: Array) -> Frame:
+    """Room for the frame of a ray from X."""
     two = 2 * X.shape[1]
     return Frame(*np.empty((4, two, two), X.dtype))
 

@@ -296,7 +296,7 @@ class Stiefel:
         return self.nearest(checks.gaussian(shape, seed, dtype, like))
 
     def eps(self, X: Array) -> float:
-        return float(self.kernels_at(X).xp.finfo(X.dtype).eps)
+        return self.kernels_at(X).eps(X)
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         """Raise an error that says what is wrong with X as a point, or return."""

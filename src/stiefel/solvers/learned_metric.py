@@ -36,6 +36,7 @@ from .leaves import balanced, factors_and_leaves, pairs_of, parts_of
 from .problem import Problem, array_kernels
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
+DOUBLE = float(np.finfo(np.float64).eps)  # of the numbers that compiled kernels take
 INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
@@ -112,7 +113,7 @@ class LearnedMetric:
         k = array_kernels(factor, x)
         seen, fast = pair.curvature, faster(k, x)
         if fast is compiled and not isinstance(seen, Squares) and has_few_columns(old.P):
-            return self._look_at_once(k.compiled, factor.eps(x), seen, old)
+            return self._look_at_once(k.compiled, seen, old)
         if not isinstance(seen, Squares):
             seen = (fast.squares if fast else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
@@ -125,9 +126,9 @@ class LearnedMetric:
         new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
 
-    def _look_at_once(self, fast: Any, eps: float, seen: Curvature, old: Learned) -> Learned:
+    def _look_at_once(self, fast: Any, seen: Curvature, old: Learned) -> Learned:
         """`_accumulate` and `_refresh` in one compiled call."""
-        (t, frame, B, yy), count, metric = seen, old.steps + 1, old.metric
+        (t, frame, B, yy, _), count, metric = seen, old.steps + 1, old.metric
         P, R, D = np.empty((3, *B.shape), B.dtype)
         known = old.weight, old.judged, old.ratio, *old.rotations, *old.normals
         late = metric.D is None and count > self.early
@@ -136,7 +137,7 @@ class LearnedMetric:
         rules = self.power, self.memory, news, change, self.column_range
         found = fast.learn(
             t, frame.gram, frame.basis, frame.generator, B, yy, old.P, old.R, metric.D, *known,
-            *rules, DWARFED_NORMAL_PART * eps, P, R, D,
+            *rules, DWARFED_NORMAL_PART * DOUBLE, P, R, D,
         )  # fmt: skip
         if found is None:
             return old._replace(steps=count)
@@ -213,6 +214,10 @@ def still_invariant(
     """
     if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
+    if len(learned) == 1:
+        if _is_small(geometry, X, at.rotation, learned[0].scale_of_gradient):
+            return learned, True
+        return _horizontal(learned, (False,)), False
     parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
     flags = tuple(
         leaf.metric.horizontal and _invariant(factor, x, rotation, leaf.scale_of_gradient)
@@ -298,6 +303,8 @@ def _leaf_length(factor: Manifold, pair: Secant) -> float:
         return factor.dot(pair.y, pair.y)
     if isinstance(pair.curvature, Split):
         return pair.curvature.squared_change(1.0)
+    if pair.curvature.square is not None:
+        return float(pair.curvature.square)
     k, yy = array_kernels(factor, pair.y), pair.curvature.yy
     return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
 
@@ -368,5 +375,9 @@ def _columns(x: Array) -> int:
 
 def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
+    return _can_learn(factor, x) and _is_small(factor, x, rotation, scale)
+
+
+def _is_small(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     least = max(INVARIANCE, INVARIANT_ULPS * factor.eps(x))
-    return _can_learn(factor, x) and _turning(factor, x, rotation) <= least * scale
+    return _turning(factor, x, rotation) <= least * scale
