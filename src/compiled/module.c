@@ -9,6 +9,7 @@
 #include "vectors.h"
 #include "metric.h"
 #include "pairs.h"
+#include "rows.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -48,6 +49,11 @@ static PyMethodDef kernels[] = {
     KERNEL(first_loop),
     KERNEL(second_loop),
     KERNEL(matrix_aim),
+    KERNEL(rows_grown),
+    KERNEL(rows_grams),
+    KERNEL(rows_combined),
+    KERNEL(rows_ritz),
+    KERNEL(rows_inverse),
     KERNEL(batch_lower),
     KERNEL(batch_trial),
     KERNEL(batch_pair),

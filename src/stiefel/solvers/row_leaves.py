@@ -118,9 +118,11 @@ def observed(
     strict = model if inexact else _exact_only(model, 1 if stack else model.widest)
 
     def leaf(i: int, old: Rows) -> Rows:
-        if old.ended or (old.exact and _waits(factors[i], at0, i)):
-            return old
         own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i))
+        if old.ended:
+            return old
+        if old.exact and _waits(factors[i], at0, i):
+            return model.seen_again(factors[i], old, own.at)
         alone = LeafProblem(factors[i], problem.objective, whole=problem, others=X, which=i)
         return (model if old.on else strict).observe(alone, old, own, spans[i])
 

@@ -31,7 +31,8 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Gradient, NumpyArray
 
 from .problem import Problem
-from .row_memory import asymmetry, small
+from .row_memory import small
+from .row_ritz import asymmetry
 
 PAIRS = 3  # from which D is learned
 WEIGHTS = np.array([[1.0, 0.6, 0.3], [0.6, -0.8, 0.5], [0.3, 0.5, 0.7]])  # of K_jl in one sum
