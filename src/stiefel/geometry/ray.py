@@ -21,6 +21,7 @@ lose relative accuracy where rotations are larger by 1e8, and with it their mean
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -73,6 +74,7 @@ class Secant(NamedTuple):
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
     square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned
     slope: Any = None  # ⟨G⁺, s⟩, where it came for free
+    leaves: tuple[Secant, ...] = ()  # of a tree, one pair a leaf
 
 
 @kernel
@@ -134,6 +136,15 @@ def squares_at(k: Kernels, X: Array, s: Array, y: Array) -> Squares:
 def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
     """The pair of a step along any ray; nothing is said of curvature."""
     return Secant(t * ray.transported_velocity(t), new.G - ray.transport(t, old.G))
+
+
+def pair_of_leaves(leaves: Iterable[Secant]) -> Secant:
+    """The pair of a tree, whose s and y are tuples."""
+    leaves = tuple(leaves)
+    slopes = [leaf.slope for leaf in leaves]
+    slope = None if None in slopes else math.fsum(slopes)
+    s, y = tuple(leaf.s for leaf in leaves), tuple(leaf.y for leaf in leaves)
+    return Secant(s, y, None, None, slope, leaves)
 
 
 def pair_with_products(pair: Secant, G: NumpyArray) -> Secant:

@@ -29,10 +29,17 @@ from stiefel.geometry.compiled import faster, has_few_columns
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.metric import squared_change as change
-from stiefel.geometry.ray import Curvature, Secant, Squares, squares, squares_at
+from stiefel.geometry.ray import (
+    Curvature,
+    Secant,
+    Squares,
+    pair_of_leaves,
+    squares,
+    squares_at,
+)
 from stiefel.types import Array, Gradient, Manifold, Metric
 
-from .leaves import balanced, factors_and_leaves, pairs_of, parts_of
+from .leaves import balanced, factors_and_leaves, pairs_of, parts_of, squared_length_of
 from .problem import Problem, array_kernels
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
@@ -240,7 +247,7 @@ def product_pair(
         )
         for (factor, part), t, y, leaf in leaves
     ]
-    return Secant(*zip(*pairs, strict=True)) if isinstance(s, tuple) else pairs[0]
+    return pair_of_leaves(pairs) if isinstance(s, tuple) else pairs[0]
 
 
 def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
@@ -290,23 +297,10 @@ def learned_squared_change(
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:
     """⟨y, y⟩ of the change y of the gradient along a step."""
-    if not isinstance(pair.y, tuple):
-        return _leaf_length(geometry, pair)
-    leaves = zip(factors_and_leaves(geometry, pair.y), pairs_of(pair), strict=True)
-    return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
-
-
-def _leaf_length(factor: Manifold, pair: Secant) -> float:
-    if pair.square is not None:
-        return float(pair.square)
-    if pair.curvature is None:
-        return factor.dot(pair.y, pair.y)
-    if isinstance(pair.curvature, Split):
-        return pair.curvature.squared_change(1.0)
-    if pair.curvature.square is not None:
-        return float(pair.curvature.square)
-    k, yy = array_kernels(factor, pair.y), pair.curvature.yy
-    return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
+    if not pair.leaves:
+        return squared_length_of(geometry, pair)
+    factors = geometry.factors  # type: ignore[attr-defined]
+    return math.fsum(map(squared_length_of, factors, pair.leaves))
 
 
 def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:

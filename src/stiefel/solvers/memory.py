@@ -168,7 +168,9 @@ def apply_inverse(
         q, a = np.empty_like(whole), np.empty_like(diagonal)
         fast.first_loop(S, Y, inverse, whole, q, a)
         found = phi(_parted(q, g))
-        r = np.array(_joined(found), q.dtype, order="C", copy=None if owned else True)
+        over = isinstance(found, tuple) and all(leaf.base is q for leaf in found)  # written over q
+        r = q if over else _joined(found)
+        r = np.array(r, q.dtype, order="C", copy=None if owned else True)
         fast.second_loop(S, Y, inverse, diagonal, gamma, a, r)
         return _parted(r, g)
     a = inverse.dot(_dot(geometry, S, g))

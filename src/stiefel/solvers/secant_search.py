@@ -100,11 +100,7 @@ class SecantSearch:
 def _slope(problem: Problem, at: Gradient, pair: Secant) -> float:
     """⟨∇f(X(t)), s⟩, which most curves know."""
     known = pair.slope
-    if type(known) is float:
-        return known
-    if type(known) is tuple and None not in known:
-        return math.fsum(known)
-    return problem.geometry.dot(at.G, pair.s)
+    return known if type(known) is float else problem.geometry.dot(at.G, pair.s)
 
 
 def _secant_step(start: float, end: float) -> float:
