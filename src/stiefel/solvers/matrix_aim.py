@@ -27,7 +27,7 @@ def matrix_aim(
         return None
     T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
     D = None if metric.D is None else rows(metric.D)
-    omega, theta = (0.0, 1.0) if metric.horizontal else (metric.omega, 0.5)
+    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
     known = *pairs[:4], gamma, rows(G), X, D, omega, theta
     slope, *small = k.compiled.matrix_aim(*known, T, *frame)
     ray = FastTangentRay.prepared(k, X, T, frame, small)
