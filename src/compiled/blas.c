@@ -12,8 +12,6 @@ typedef void (*Gemv)(char *, int *, int *, double *, double *, int *, double *, 
 typedef double (*Dot)(int *, double *, int *, double *, int *);
 typedef void (*Syevd)(char *, char *, int *, double *, int *, double *, double *, int *, int *,
                       int *, int *);
-typedef void (*Sygv)(int *, char *, char *, int *, double *, int *, double *, int *, double *,
-                     double *, int *, int *);
 typedef void (*Heevd)(char *, char *, int *, void *, int *, double *, void *, int *, double *, int *,
                       int *, int *, int *);
 typedef void (*Potrf)(char *, int *, double *, int *, int *);
@@ -27,7 +25,6 @@ static Gesv dgesv, zgesv;
 static Gemv dgemv;
 static Dot ddot;
 static Syevd dsyevd;
-static Sygv dsygv;
 static Heevd zheevd;
 static Potrf dpotrf;
 static Pocon dpocon;
@@ -72,7 +69,6 @@ int load_blas(void)
                  (dgesv = (Gesv)published(lapack, "dgesv")) &&
                  (zgesv = (Gesv)published(lapack, "zgesv")) &&
                  (dsyevd = (Syevd)published(lapack, "dsyevd")) &&
-                 (dsygv = (Sygv)published(lapack, "dsygv")) &&
                  (zheevd = (Heevd)published(lapack, "zheevd")) &&
                  (dpotrf = (Potrf)published(lapack, "dpotrf")) &&
                  (dpocon = (Pocon)published(lapack, "dpocon")) &&
@@ -168,18 +164,6 @@ int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values)
     double *real = (double *)(room + length);
     zheevd(&vectors, &half, &size, A, &size, values, room, &length, real, &reals,
            (int *)(real + reals), &integers, &info);
-    free(room);
-    return info;
-}
-
-int d_relative_values(Py_ssize_t m, double *A, double *B, double *values)
-{
-    char none = 'N', half = 'U';
-    int size = (int)m, length = 34 * size, kind = 1, info = 0; /* 32 columns at a time */
-    double *room = malloc(sizeof(double) * (size_t)length);
-    if (room == NULL)
-        return 1;
-    dsygv(&kind, &none, &half, &size, A, &size, B, &size, values, room, &length, &info);
     free(room);
     return info;
 }

@@ -34,9 +34,6 @@ void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A);
 int d_lapack_eigh(Py_ssize_t m, double *A, double *values);
 int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values);
 
-/* Eigenvalues, rising, of B⁻¹A for a symmetric A and a positive definite B; both are overwritten. */
-int d_relative_values(Py_ssize_t m, double *A, double *B, double *values);
-
 /* The lower triangle L with A = LLᵀ in place of A, and zeros above; nonzero if there is none. */
 int d_cholesky(Py_ssize_t m, double *A);
 

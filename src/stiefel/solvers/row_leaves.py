@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from stiefel.geometry.product import Product
-from stiefel.geometry.ray import Secant
+from stiefel.geometry.ray import Secant, pair_of_leaves
 from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Tangent
 
 from .learned_metric import Learned, raised_by_learned
@@ -67,7 +67,7 @@ class SomeLeaves(NamedTuple):
         return at._replace(G=G, rotation=rotation, level=level)
 
     def pair(self, pair: Secant) -> Secant:
-        return Secant(*zip(*self.of(pairs_of(pair)), strict=True))
+        return pair_of_leaves(self.of(pairs_of(pair)))
 
     def put(self, leaves: Sequence[Any], new: Sequence[Any]) -> tuple[Any, ...]:
         """``leaves`` with ``new`` in the place of these."""
