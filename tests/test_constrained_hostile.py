@@ -8,6 +8,9 @@ from scipy.optimize import LinearConstraint, NonlinearConstraint
 
 import stiefel
 from stiefel import Status
+from stiefel.constrained.blocks import blocks_of
+from stiefel.constrained.infeasible import Violation
+from stiefel.function.trees import Tree
 
 A = np.diag(np.arange(1.0, 9.0))
 X0 = stiefel.random_point(8, 2, seed=3)
@@ -101,6 +104,26 @@ def test_a_level_violation_is_told_soon(method):
     """Where no short way lessens it; otherwise the penalty grows for thousands of evaluations."""
     result = solve(NonlinearConstraint(lambda X: X[:, 0] @ X[:, 0], 2, 2), method, maxfun=100)
     assert result.status is Status.INFEASIBLE, result.message
+
+
+def violation(constraint, X):
+    return Violation(blocks_of(constraint, None, None, X), Tree(X), None)
+
+
+def test_a_level_violation_has_no_way_out():
+    """Its rounding is lower at 14 of these 20 points."""
+    never = NonlinearConstraint(lambda X: X[:, 0] @ X[:, 0], 2, 2)
+    for seed in range(20):
+        X = stiefel.random_point(8, 2, seed=seed)
+        assert violation(never, X).lessened(X) is None
+
+
+def test_a_small_fall_is_a_way_out():
+    """yᵀx ≥ 1000 at x = −y: on the other side v is lower by 0.4 percent at most."""
+    y = np.ones((6, 1)) / np.sqrt(6)
+    far = NonlinearConstraint(lambda X: (X.T @ y).ravel(), 1000, np.inf)
+    Y = violation(far, -y).lessened(-y)
+    assert Y is not None and violation(far, Y).value(Y) < violation(far, -y).value(-y)
 
 
 @pytest.mark.parametrize("method", METHODS)
