@@ -106,6 +106,28 @@ def test_a_level_violation_is_told_soon(method):
     assert result.status is Status.INFEASIBLE, result.message
 
 
+@pytest.mark.parametrize("maxfun", [1, 2, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_few_evaluations_are_enough_to_say_so(method, maxfun):
+    calls = []
+    counted = lambda X: calls.append(None) or fun(X)
+    balanced = LinearConstraint(np.ones((1, 16)), 0, 0)
+    result = stiefel.minimize(counted, X0, constraints=balanced, method=method, maxfun=maxfun)
+    assert result.status is Status.MAX_EVALUATIONS, result.message
+    assert result.nfev == len(calls) <= max(maxfun, 2) and np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize("answer", [1j, "much", None])
+def test_constraints_are_real_numbers(answer):
+    with pytest.raises(TypeError, match=r"constraints\[0\] returned .*; expected real numbers"):
+        solve(NonlinearConstraint(lambda X: answer, 0, 0))
+
+
+def test_a_map_of_another_size_is_told():
+    with pytest.raises(ValueError, match=r"A of shape \(3, 5\); expected 8 columns"):
+        stiefel.minimize(fun, X0, nonsmooth=stiefel.L1(1.0, of=np.ones((3, 5))))
+
+
 def violation(constraint, X):
     return Violation(blocks_of(constraint, None, None, X), Tree(X), None)
 

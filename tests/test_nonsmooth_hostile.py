@@ -9,6 +9,7 @@ import pytest
 
 import stiefel
 from stiefel import L1, Status
+from stiefel.nonsmooth import PROXIMAL_METHODS
 from test_nonsmooth_solvers import SparsePCA
 
 
@@ -191,6 +192,22 @@ def test_infinite_products_are_no_warnings(number, where):
     )
     assert np.isfinite(result.fun)
     assert result.success or result.status is Status.MAX_EVALUATIONS
+
+
+@pytest.mark.parametrize("maxfun", [1, 2, 3, 5])
+@pytest.mark.parametrize("method", sorted(PROXIMAL_METHODS))
+def test_few_evaluations_are_enough_to_say_so(method, maxfun):
+    fun, X0 = SparsePCA(40), stiefel.random_point(40, 3, seed=0)
+    given = {"method": method, "maxfun": maxfun, "hessp": fun.hessp}
+    result = stiefel.minimize(fun.value_and_gradient, X0, nonsmooth=L1(0.3), **given)
+    assert result.status is Status.MAX_EVALUATIONS and result.nfev == fun.values <= maxfun
+    assert np.isfinite(result.gradient_norm) and result.gradient_norm > 0
+
+
+def test_a_proximal_method_needs_a_term():
+    X0 = stiefel.random_point(40, 3, seed=0)
+    with pytest.raises(ValueError, match="is for functions with a nonsmooth term: pass nonsmooth="):
+        stiefel.minimize(SparsePCA(40), X0, method="proximal-lbfgs")
 
 
 @pytest.mark.usefixtures("no_warnings")

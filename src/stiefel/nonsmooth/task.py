@@ -52,6 +52,15 @@ def choose(method: Any, options: dict[str, Any] | None, has_hessian: bool) -> An
     return replace(solver, **(options or {}))
 
 
+def refuse_without_term(method: Any) -> None:
+    """An error for a proximal method where there is no term."""
+    if isinstance(method, str) and method in PROXIMAL_METHODS:
+        raise ValueError(
+            f"method {method!r} is for functions with a nonsmooth term: pass nonsmooth=, for "
+            "example stiefel.L1(0.5), or another method"
+        )
+
+
 def refuse_unsupported(precond: Any, comm: Any) -> None:
     """Errors for what does not go with a nonsmooth term."""
     if comm is not None:
