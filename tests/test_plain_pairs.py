@@ -12,8 +12,16 @@ from runs import problem_of
 from stiefel import LBFGS, ComplexCircle, Euclidean, Oblique, Sphere, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.ray import Secant
-from stiefel.solvers import memory
-from stiefel.solvers.memory import free_rows, is_plain, no_pairs, plain_direction, remember_plain
+from stiefel.solvers import memory, plain_pairs
+from stiefel.solvers.memory import no_pairs
+from stiefel.solvers.plain_pairs import (
+    is_plain,
+    no_plain_pairs,
+    place_for,
+    plain_direction,
+    remember_plain,
+    remembered_and_aimed,
+)
 from stiefel.types import Gradient
 
 
@@ -22,14 +30,13 @@ def filled(entries, count, scale=1.0):
     rng = np.random.default_rng(0)
     stiffness = np.geomspace(1.0, 50.0, entries)
     g = scale * rng.standard_normal(entries)
-    geometry = Euclidean().bind(g)
-    pairs, kept = no_pairs(geometry, g, 4, is_plain(geometry, g)), []
+    pairs, kept = no_plain_pairs(g, 4), []
     for _ in range(count):
         s = scale * rng.standard_normal(entries)
         y = stiffness * s
         kept.append((s, y))
         at = Gradient(0.0, g, float(np.linalg.norm(g)))
-        pairs = remember_plain(pairs, Secant(s, y), float(s @ y), float(y @ y), pairs.rows, at)
+        pairs = remember_plain(pairs, Secant(s, y), float(s @ y), float(y @ y), at)
     return pairs, at, kept[-4:]
 
 
@@ -56,12 +63,12 @@ def version(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("version")
-@pytest.mark.parametrize("entries", [12, 30_000, memory.SMALL_PRODUCT // 4])
+@pytest.mark.parametrize("entries", [12, 30_000, plain_pairs.SMALL_PRODUCT // 4])
 @pytest.mark.parametrize("count", [1, 3, 11])
 def test_the_direction_is_that_of_the_two_loop_recursion(entries, count):
     """The longest one takes several products: SMALL_PRODUCT holds for each."""
     pairs, at, kept = filled(entries, count)
-    single = entries >= memory.SINGLE_FROM
+    single = entries >= plain_pairs.SINGLE_FROM
     assert pairs.S.dtype == (np.float32 if single else np.float64) and pairs.Y is None
     expected = two_loops(kept, at.G, 0.05)
     for known in (pairs, pairs.after_aiming()):  # the products with g at hand, or made again
@@ -70,16 +77,16 @@ def test_the_direction_is_that_of_the_two_loop_recursion(entries, count):
 
 
 @pytest.mark.usefixtures("version")
-@pytest.mark.parametrize("entries", [7, memory.SINGLE_FROM])
+@pytest.mark.parametrize("entries", [7, plain_pairs.SINGLE_FROM])
 def test_complex_pairs_are_pairs_of_their_real_numbers(entries):
     rng, ends = np.random.default_rng(6), []
     g, *steps = rng.standard_normal((6, entries, 2))
     for form in (lambda A: A, lambda A: A.view(complex)[..., 0]):
         at = Gradient(0.0, form(g), float(np.linalg.norm(g)))
-        pairs = no_pairs(Euclidean(), at.G, 3, True)
+        pairs = no_plain_pairs(at.G, 3)
         for s in steps:
             known = 2.0 * float(np.vdot(s, s)), 4.0 * float(np.vdot(s, s))
-            pairs = remember_plain(pairs, Secant(form(s), 2.0 * form(s)), *known, pairs.rows, at)
+            pairs = remember_plain(pairs, Secant(form(s), 2.0 * form(s)), *known, at)
         T = plain_direction(pairs, at, 0.3)
         assert T.shape == at.G.shape and T.dtype == at.G.dtype
         ends.append(np.ascontiguousarray(T).view(float).reshape(entries, 2))
@@ -90,7 +97,7 @@ def test_complex_pairs_are_pairs_of_their_real_numbers(entries):
 @pytest.mark.parametrize("scale", [1e-25, 1e-60, 1e25])
 def test_small_and_large_numbers_do_not_vanish_in_single_precision(scale):
     """Squares of 1e-25 would (SMALL, LARGE); 1e-60 leaves nothing, and no warning (FINEST)."""
-    pairs, at, kept = filled(memory.SINGLE_FROM, 3, scale)
+    pairs, at, kept = filled(plain_pairs.SINGLE_FROM, 3, scale)
     found = plain_direction(pairs, at, 0.05)
     assert np.isfinite(found).all()
     if scale > 1e-38:
@@ -112,12 +119,12 @@ def test_compiled_pairs_are_those_of_numpy(seed, entries, count, exponent):
     def everything():
         rng = np.random.default_rng(seed)
         at = Gradient(0.0, scale * rng.standard_normal(entries), scale * entries**0.5)
-        pairs = no_pairs(Euclidean().bind(at.G), at.G, 4, True)
+        pairs = no_plain_pairs(at.G, 4)
         for _ in range(count):
             s, noise = rng.standard_normal((2, entries))
             y = scale * (2.0 * s + 0.1 * noise)
             known = float(s @ y), float(y @ y)
-            pairs = remember_plain(pairs, Secant(s, y), *known, pairs.rows, at)
+            pairs = remember_plain(pairs, Secant(s, y), *known, at)
         T = plain_direction(pairs, at, 0.3 / scale)
         used = list(pairs.rows)
         return pairs.rows, pairs.inverse, pairs.changes[np.ix_(used, used)], T
@@ -126,7 +133,7 @@ def test_compiled_pairs_are_those_of_numpy(seed, entries, count, exponent):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KERNELS, "compiled", None)
         expected = everything()
-    close = 1e-4 if entries >= memory.SINGLE_FROM else 1e-10
+    close = 1e-4 if entries >= plain_pairs.SINGLE_FROM else 1e-10
     for f, e in zip(found, expected, strict=True):
         np.testing.assert_allclose(f, e, rtol=close, atol=close * np.max(np.abs(e)))
 
@@ -141,57 +148,79 @@ def test_rows_that_are_not_in_use_are_not_read():
         np.testing.assert_allclose(plain_direction(known, at, 0.05), expected, rtol=1e-12)
 
 
+@pytest.mark.skipif(KERNELS.compiled is None, reason="no compiled kernels")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_pair_that_stands_in_its_row_already(dtype):
-    """Curves write their pairs there; the same as a pair that is handed over."""
-    rng = np.random.default_rng(3)
-    n = memory.SINGLE_FROM if dtype is np.float32 else 50
-    at = Gradient(0.0, rng.standard_normal(n), n**0.5)
+@pytest.mark.parametrize("scale", [1.0, 1e-25])  # the other one is no ordinary length
+@pytest.mark.parametrize("manifold", [Sphere(), Oblique()])
+def test_a_pair_that_stands_in_its_place_already(dtype, scale, manifold):
+    """Curves write their pairs there; the same as pairs that are handed over."""
+    n = plain_pairs.SINGLE_FROM if dtype is np.float32 else 50
+    shape = (n,) if manifold == Sphere() else (n // 2, 2)
     ends = []
     for inside in (False, True):
-        rng, pairs = np.random.default_rng(4), no_pairs(Euclidean(), at.G, 3, True)
+        rng, x = np.random.default_rng(4), manifold.random(*shape, seed=1)
+        at = known_at(manifold, x, scale * rng.standard_normal(shape))
+        pairs, gamma, T = no_plain_pairs(at.G, 3), 0.3, -at.G
+        curve = manifold.aim_along(x, at.G, T, place_for(pairs) if inside else None)[1]
         for _ in range(5):
-            s = rng.standard_normal(n)
-            pair = Secant(s, 2.0 * s)
+            t = 0.1 / curve.length
+            x = curve(t)
+            new = known_at(manifold, x, scale * rng.standard_normal(shape))
+            pair = curve.secant_pair(t, at, new)
+            assert (pair.kept is not None) == inside and pairs.S.dtype == dtype
+            sy, yy, at = 0.2 * scale, pair.square, new
             if inside:
-                place = free_rows(pairs)
-                place[0][:], place[1][:] = pair[:2]
-                pair = Secant(*place)
-            known = 2.0 * float(s @ s), 4.0 * float(s @ s)
-            pairs = remember_plain(pairs, pair, *known, pairs.rows, at)
-        ends.append(plain_direction(pairs, at, 0.3))
-    np.testing.assert_array_equal(*ends)
+                pairs, T, curve = remembered_and_aimed(curve, pairs, pair, sy, yy, gamma, x, at)
+            else:
+                pairs = remember_plain(pairs, pair, sy, yy, at)
+                T = plain_direction(pairs, at, gamma)
+                curve = manifold.aim_along(x, at.G, T)[1]
+        ends.append((T, pairs.inverse, pairs.diagonal, pairs.changes, curve.slope, curve.length))
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def known_at(manifold, x, E):
+    G, square, *_ = manifold.gradient(x, E)
+    return Gradient(0.0, G, square**0.5)
 
 
 def test_what_is_no_block_of_pairs_is_refused():
     if KERNELS.compiled is None:
         pytest.skip("no compiled kernels")
-    B, small, x = np.zeros((6, 4)), np.zeros((3, 3)), np.ones(4)
+    C, B, small, x = KERNELS.compiled, np.zeros((6, 4)), np.zeros((3, 3)), np.ones(4)
 
-    def remember(block=B, rows=(0, 1), s=x, inverse=small, slopes=None):
-        slopes = np.zeros(6) if slopes is None else slopes
-        ends = (x, x, 1.0, (1.0, 1.0), inverse, np.zeros(3), np.zeros((3, 3)), slopes)
-        KERNELS.compiled.plain_remember(block, rows, s, *ends)
+    def products(block=B, rows=(0, 1), s=x, found=None):
+        found = np.zeros(12) if found is None else found
+        C.plain_products(block, rows, s, x, x, (1.0, 1.0), found)
 
-    remember()
+    def direction(block=B, rows=(0, 1), g=x, inverse=small, found=None):
+        found = np.zeros(12) if found is None else found
+        C.plain_direction(block, rows, found, 1.0, inverse, np.zeros(3), small.copy(), 1.0, g, x, g)
+
     read_only = B.copy()
     read_only.flags.writeable = False
-    for wrong in (
-        {"block": B[:, :3]}, {"block": B.astype(int)[:, ::2]}, {"block": read_only}, {"rows": (3,)},
-        {"rows": (-1,)}, {"rows": ()}, {"rows": [0]}, {"rows": ("a",)}, {"rows": (0,) * 4},
-        {"s": x[:3]}, {"inverse": small[:2]}, {"slopes": np.zeros(5)},
-    ):  # fmt: skip
-        with pytest.raises((ValueError, TypeError, BufferError)):
-            remember(**wrong)
+    blocks = (
+        {"block": B[:, :3]}, {"block": B.astype(int)[:, ::2]}, {"rows": (3,)}, {"rows": (-1,)},
+        {"rows": ()}, {"rows": [0]}, {"rows": ("a",)}, {"rows": (0,) * 4}, {"found": np.zeros(11)},
+    )  # fmt: skip
+    for call, others in (
+        (products, ({"s": x[:3]}, {"block": read_only})),
+        (direction, ({"inverse": small[:2]}, {"g": x[:3]})),
+    ):
+        call()
+        for wrong in (*blocks, *others):
+            with pytest.raises((ValueError, TypeError, BufferError)):
+                call(**wrong)
 
 
 def test_long_points_keep_half_as_many_pairs():
     """LONG_PLAIN: reading the others takes longer than the rest of a step."""
     for n, cost, rows in (
-        (memory.LONG_PLAIN - 1, "usual", 11),
-        (memory.LONG_PLAIN, "usual", 6),
-        (memory.LONG_PLAIN, "dear", 31),
-        (memory.LONG_PLAIN, "cheap", 5),
+        (plain_pairs.LONG_PLAIN - 1, "usual", 11),
+        (plain_pairs.LONG_PLAIN, "usual", 6),
+        (plain_pairs.LONG_PLAIN, "dear", 31),
+        (plain_pairs.LONG_PLAIN, "cheap", 5),
     ):
         fun = lambda x: (float(x @ x), 2 * x)
         problem, x = problem_of(fun, np.ones(n), Euclidean())
@@ -201,12 +230,12 @@ def test_long_points_keep_half_as_many_pairs():
 @pytest.mark.parametrize("rtol", [1e-6, 1e-12])
 def test_single_precision_costs_no_evaluations(rtol, monkeypatch):
     """SINGLE_FROM: directions lose digits, and steps nothing that could be counted."""
-    n, counts = memory.SINGLE_FROM, {}
+    n, counts = plain_pairs.SINGLE_FROM, {}
     a = np.geomspace(1.0, 300.0, n)
     b = np.random.default_rng(5).standard_normal(n)
     fun = lambda x: (0.5 * float(x @ (a * x)) + float(b @ x), a * x + b)
     for least in (n, n + 1):
-        monkeypatch.setattr(memory, "SINGLE_FROM", least)
+        monkeypatch.setattr(plain_pairs, "SINGLE_FROM", least)
         starts = (Sphere().random(n, seed=seed) for seed in (7, 8, 9))
         ends = [stiefel.minimize(fun, x0, manifold=Sphere(), rtol=rtol) for x0 in starts]
         assert all(end.success for end in ends)

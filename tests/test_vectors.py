@@ -12,7 +12,8 @@ from stiefel import LBFGS, ComplexCircle, Oblique, Sphere, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import metric, ray, real_vector, stiefel, unit
 from stiefel.geometry.metric import CANONICAL
-from stiefel.solvers.memory import free_rows
+from stiefel.geometry.ray import PairPlace
+from stiefel.solvers.plain_pairs import place_for
 from stiefel.types import Metric
 
 KERNELS = kernels_for(np.zeros(1))
@@ -160,12 +161,12 @@ def test_phases_move_as_the_formulas_say(shape, along, dtype):
         assert moved.shape == shape and moved.dtype == dtype
         np.testing.assert_allclose(moved, getattr(expected, name)(t), **close)
     np.testing.assert_allclose(found.transport(t, V), expected.transport(t, V), **close)
-    new, block = ray.Lowered(G_new, 0.0), np.zeros((2, 2 * X.size))
+    new, block = ray.Lowered(G_new, 0.0), np.zeros((2, 2 * X.size))  # one pair in one row
     pair = ray.pair_by_transport(expected, t, lowered, new)
-    inside = manifold.aim_along(X, lowered.G, U, (block[0], block[1]))[1]
+    inside = manifold.aim_along(X, lowered.G, U, PairPlace(block, (0,)))[1]
     for curve in (found, manifold.ray(X, U), inside):
         seen = curve.secant_pair(t, lowered, new)
-        if curve is inside and seen.s.dtype == float:  # where it is kept
+        if seen.kept is not None:
             seen = seen._replace(s=block[0].view(complex), y=block[1].view(complex))
         np.testing.assert_allclose(seen.s.reshape(shape), pair.s, **close)
         np.testing.assert_allclose(seen.y.reshape(shape), pair.y, **close)
@@ -260,21 +261,64 @@ def test_zero_vectors(manifold, shape):
 @pytest.mark.parametrize("along", [0.5, 1e4])
 def test_a_pair_is_written_where_it_is_kept(manifold, shape, dtype, along):
     X, U, E, G_new, t = drawn(7, manifold, shape, 0, along)
-    lowered, block = manifold.gradient(X, E), np.zeros((3, X.size), dtype)
-    slope, curve = manifold.aim_along(X, lowered.G, U, (block[0], block[2]))
+    lowered, block = manifold.gradient(X, E), np.zeros((6, X.size), dtype)
+    block[[1, 4]] = np.random.default_rng(8).standard_normal((2, X.size))
+    older = block[[1, 4]].astype(float)
+    slope, curve = manifold.aim_along(X, lowered.G, U, PairPlace(block, (1, 0)))
     assert slope == pytest.approx(np.vdot(lowered.G, U), rel=1e-12)
     ends = t, lowered, ray.Lowered(G_new, 0.0)
     found = curve.secant_pair(*ends)
     expected = manifold.ray_along(X, U, CANONICAL).secant_pair(*ends)
     close = 1e-6 if dtype is np.float32 else 1e-13
     np.testing.assert_allclose(block[0], expected.s.reshape(-1), rtol=close, atol=close * along)
-    np.testing.assert_allclose(block[2], expected.y.reshape(-1), rtol=close, atol=close * along)
-    assert found.s.base is block and not block[1].any()
+    np.testing.assert_allclose(block[3], expected.y.reshape(-1), rtol=close, atol=close * along)
+    np.testing.assert_array_equal(block[[1, 4]], older)
+    assert not block[[2, 5]].any()  # in no row that is not in use
+    rows, y = np.stack([older[0], expected.s.ravel(), older[1], expected.y.ravel()]), expected.y
+    for products, end in zip(found.kept[:8].reshape(4, 2).T, (y, G_new), strict=True):
+        scale = np.linalg.norm(rows, axis=1) * np.linalg.norm(end)
+        np.testing.assert_allclose(products / scale, rows @ end.ravel() / scale, atol=close)
     assert found.slope == pytest.approx(expected.slope, rel=1e-9, abs=1e-9)
     other = manifold.gradient(X, E + G_new)  # a gradient that the curve was not made with
     again = curve.secant_pair(t, other, ray.Lowered(G_new, 0.0))
     wanted = manifold.ray_along(X, U, CANONICAL).secant_pair(t, other, ray.Lowered(G_new, 0.0))
     assert again.square == pytest.approx(wanted.square, rel=1e-9)
+    assert curve.secant_pair(*ends).square == found.square  # it does not remember that one
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("manifold", "shape"),
+    [
+        (Sphere(), (2500,)),
+        (Oblique(), (4, 300)),
+        (Sphere(), (300, 3)),
+        (Stiefel(), (9, 4, 1)),
+        (ComplexCircle(), (300,)),
+    ],
+)
+@pytest.mark.parametrize("along", [0.5, 1e4])
+def test_a_curve_that_goes_onward_is_the_one_that_is_made_again(manifold, shape, along):
+    """Every bit, as a run that is resumed makes it: from a direction that may have been changed."""
+    rng, t = np.random.default_rng(5), 0.3
+    draw = lambda: rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if phases else 0.0)
+    phases, X = manifold == ComplexCircle(), manifold.random(*shape, seed=2)
+    x, G = manifold.random(*shape, seed=3), manifold.gradient(X, draw()).G
+    T = draw() * rng.choice([1.0, 1e-4], shape) + along * X
+    first = manifold.aim_along(x, manifold.gradient(x, draw()).G, draw())[1]
+    grams = KERNELS.compiled.vector_prepare(X, T, G) if first.needs_grams else None
+    before, place = T.copy(), PairPlace(np.zeros((2, X.size * (1 + phases))), (0,))
+    found = first.onward(X, T, G, place, grams)
+    slope, again = manifold.aim_along(X, G, T, place)
+    assert found.slope == slope and type(found) is type(again)
+    for name in ("length", "bounded_length", "squared_norm", "defect"):
+        assert getattr(found, name) == getattr(again, name)
+    np.testing.assert_array_equal(found(t), again(t))
+    new = ray.Lowered(manifold.gradient(found(t), draw()).G, 0.0)
+    pairs = [curve.secant_pair(t, ray.Lowered(G, 0.0), new) for curve in (found, again)]
+    assert pairs[0][3:5] == pairs[1][3:5]
+    wanted = manifold.aim_along(X, G, before)[1]  # along the direction as it was
+    np.testing.assert_allclose(found(t), wanted(t), atol=1e-9 * along)
 
 
 @pytest.mark.usefixtures("version")
@@ -303,7 +347,9 @@ def test_a_step_taken_twice_is_the_same(manifold, shape):
         np.testing.assert_array_equal(once.aim.direction, twice.aim.direction)
         np.testing.assert_array_equal(s.pairs.S[list(s.pairs.rows)], before)
         s = twice
-    assert all(row.base is s.pairs.S for row in free_rows(s.pairs))
+    place = place_for(s.pairs)
+    assert place.block is s.pairs.S and place.rows[:-1] == s.pairs.rows[1:]
+    assert place.rows[-1] not in s.pairs.rows
 
 
 def test_gradients_in_any_order_of_memory():

@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "eigen.h"
 #include "normal.h"
 
 typedef struct {

@@ -5,11 +5,13 @@
  */
 #include "batch.h"
 #include "blas.h"
+#include "eigen.h"
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
 #include "normal.h"
 #include "pairs.h"
+#include "rows.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -31,6 +33,8 @@ static PyMethodDef kernels[] = {
     KERNEL(units_prepare),
     KERNEL(units_point),
     KERNEL(units_pair),
+    KERNEL(plain_vector_pair),
+    KERNEL(plain_units_pair),
     KERNEL(plain_products),
     KERNEL(plain_remember),
     KERNEL(plain_direction),
@@ -41,12 +45,20 @@ static PyMethodDef kernels[] = {
     KERNEL(framed_gradient),
     KERNEL(framed_ray),
     KERNEL(framed_point),
+    KERNEL(eigh_rows),
     KERNEL(mean_metric),
+    KERNEL(learn),
     KERNEL(spread),
     KERNEL(weighed),
     KERNEL(remember_pair),
     KERNEL(first_loop),
     KERNEL(second_loop),
+    KERNEL(matrix_aim),
+    KERNEL(rows_grown),
+    KERNEL(rows_grams),
+    KERNEL(rows_combined),
+    KERNEL(rows_ritz),
+    KERNEL(rows_inverse),
     KERNEL(normal_factor),
     KERNEL(normal_solve),
     KERNEL(tangent_part),

@@ -13,6 +13,7 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "eigen.h"
 
 static const double ROOT_HALF = 0.70710678118654752440;
 static const double SINGULAR = 1e-12; /* of the largest eigenvalue, as in `normal_system` */

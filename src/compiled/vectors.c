@@ -60,6 +60,44 @@ static const double *units(Arrays *a, PyObject *object, PyObject *by_rows, Layou
     return X;
 }
 
+void add_grams(Py_ssize_t n, const double *x, const double *u, const double *g, double *out)
+{
+    double part[4];
+    PICK(grams)(n, x, u, g, part);
+    for (int i = 0; i < 4; i++)
+        out[i] += part[i];
+}
+
+/* s = p x + q u and y = G⁺ − G − (c x + d u) of the ray along w = u − Mx, with (a, b, c) =
+ * (⟨x, x⟩, ⟨x, w⟩, ⟨w, w⟩) and gu = ⟨g, u⟩. */
+typedef struct {
+    double p, q, c, d;
+} Turn;
+
+static Turn vector_turn(double a, double b, double c, double M, double gu, double t)
+{
+    double h = 0.5 * t, minus = 1.0 - h * b, plus = 1.0 + h * b;
+    double D = minus * plus + h * h * (a * c), p = b + b * a, q = -h * (c + b * b);
+    double up = (plus * p + a * q) / D, low = (minus * q - h * h * c * p) / D;
+    double along_w = t + t * t * up;
+    q = -h * gu;
+    Turn by = {t * (b + 2.0 * low) - along_w * M, along_w, 0.0, t * a * q / D};
+    by.c = 2.0 * minus * q / D - M * by.d;
+    return by;
+}
+
+/* n numbers of a pair, in single or in double precision; ⟨y, y⟩ and ⟨G⁺, s⟩ are added to `out`. */
+static void add_pair(Py_ssize_t n, const double *x, const double *u, const double *G, const double *G_new,
+              const Turn *by, void *s, void *y, int is_single, double *out)
+{
+    double part[2];
+    if (is_single)
+        PICK(vector_pair_single)(n, x, u, G, G_new, by->p, by->q, by->c, by->d, s, y, part);
+    else
+        PICK(vector_pair_double)(n, x, u, G, G_new, by->p, by->q, by->c, by->d, s, y, part);
+    out[0] += part[0], out[1] += part[1];
+}
+
 /* vector_gradient(x, E, G) -> ‖G‖² */
 PyObject *vector_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -83,7 +121,7 @@ PyObject *vector_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count
 {
     Arrays a = {.count = 0};
     Py_ssize_t n;
-    double out[4];
+    double out[4] = {0};
     if (!counted(count, 3))
         return NULL;
     const double *x = flat(&a, args[0], &n), *u = doubles(&a, args[1], n, READ);
@@ -91,7 +129,8 @@ PyObject *vector_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    PICK(grams)(n, x, u, g, out);
+    for (Py_ssize_t start = (n - 1) / PART * PART; start >= 0; start -= PART)
+        add_grams(n - start < PART ? n - start : PART, x + start, u + start, g + start, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", out[0], out[1], out[2], out[3]));
 }
@@ -138,7 +177,7 @@ PyObject *vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays o = {.count = 0};
     Py_ssize_t n;
-    double a, b, c, out[2];
+    double a, b, c, out[2] = {0};
     if (!counted(count, 10) || !PyArg_ParseTuple(args[2], "ddd", &a, &b, &c))
         return NULL;
     const double *x = flat(&o, args[0], &n), *u = doubles(&o, args[1], n, READ);
@@ -148,16 +187,36 @@ PyObject *vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (o.failed)
         return finish(&o, NULL);
     Py_BEGIN_ALLOW_THREADS
-    double h = 0.5 * t, minus = 1.0 - h * b, plus = 1.0 + h * b;
-    double D = minus * plus + h * h * (a * c), p = b + b * a, q = -h * (c + b * b);
-    double up = (plus * p + a * q) / D, low = (minus * q - h * h * c * p) / D;
-    double along_w = t + t * t * up, along_x = t * (b + 2.0 * low) - along_w * M;
-    q = -h * gu;
-    up = t * a * q / D, low = 2.0 * minus * q / D - M * up;
-    if (to.is_single)
-        PICK(vector_pair_single)(n, x, u, G, G_new, along_x, along_w, low, up, to.s, to.y, out);
-    else
-        PICK(vector_pair_double)(n, x, u, G, G_new, along_x, along_w, low, up, to.s, to.y, out);
+    Turn by = vector_turn(a, b, c, M, gu, t);
+    add_pair(n, x, u, G, G_new, &by, to.s, to.y, to.is_single, out);
+    Py_END_ALLOW_THREADS
+    return finish(&o, Py_BuildValue("dd", out[0], out[1]));
+}
+
+/* plain_vector_pair(x, u, (⟨x, x⟩, ⟨x, w⟩, ⟨w, w⟩), M, ⟨g, u⟩, t, G, G⁺, block, rows in use, found)
+ * -> ⟨y, y⟩, ⟨G⁺, s⟩: `vector_pair` into the last of those rows, with the products of all of them */
+PyObject *plain_vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays o = {.count = 0};
+    double a, b, c, out[2] = {0};
+    if (!counted(count, 11) || !PyArg_ParseTuple(args[2], "ddd", &a, &b, &c))
+        return NULL;
+    Block to = block_of(&o, args[8], args[9], WRITE);
+    const double *x = doubles(&o, args[0], to.n, READ), *u = doubles(&o, args[1], to.n, READ);
+    double M = number(&o, args[3]), gu = number(&o, args[4]), t = number(&o, args[5]);
+    const double *G = doubles(&o, args[6], to.n, READ), *G_new = doubles(&o, args[7], to.n, READ);
+    double *found = room_for_products(&o, args[10], &to);
+    if (o.failed)
+        return finish(&o, NULL);
+    char *s = newest(&to, 0), *y = newest(&to, 1);
+    Py_BEGIN_ALLOW_THREADS
+    Turn by = vector_turn(a, b, c, M, gu, t);
+    for (Py_ssize_t i = 0; i < to.n; i += PART) {
+        size_t at = (size_t)i * to.entry;
+        add_pair(width_of(&to, i), x + i, u + i, G + i, G_new + i, &by, s + at, y + at,
+                 to.entry == sizeof(float), out);
+        add_products(&to, i, G_new, found);
+    }
     Py_END_ALLOW_THREADS
     return finish(&o, Py_BuildValue("dd", out[0], out[1]));
 }
@@ -186,9 +245,9 @@ PyObject *units_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count
     return finish(&a, PyFloat_FromDouble(square));
 }
 
-/* units_prepare(X, by_rows, U, G, known, is_tangent, lossy) -> Σθ², the largest θ² and |⟨x, x⟩ − 1|,
- * how many θ² are less than so little of ⟨u, u⟩, and ⟨G, U⟩; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ²,
- * M and ⟨g, u⟩ of every vector */
+/* units_prepare(X, by_rows, U, G, known, lossy, owned) -> Σθ², the largest θ² and |⟨x, x⟩ − 1|, how
+ * many θ² are less than so little of ⟨u, u⟩, and ⟨G, U⟩; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M
+ * and ⟨g, u⟩ of every vector.  If U is `owned`, lossy vectors of it are made tangent first. */
 PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -196,14 +255,16 @@ PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double out[5];
     if (!counted(count, 7))
         return NULL;
-    const double *X = units(&a, args[0], args[1], &by), *U = doubles(&a, args[2], by.n * by.k, READ);
+    int owned = args[6] == Py_True;
+    const double *X = units(&a, args[0], args[1], &by);
+    double *U = doubles(&a, args[2], by.n * by.k, owned ? WRITE : READ);
     const double *G = doubles(&a, args[3], by.n * by.k, READ);
     Units of = units_known(&a, args[4], by.k, WRITE);
-    double tangent = args[5] == Py_True ? 0.0 : 1.0, lossy = number(&a, args[6]);
+    double lossy = number(&a, args[5]);
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    PICK(units_prepare)(by, X, U, G, &of, tangent, lossy, out);
+    PICK(units_prepare)(by, X, U, G, &of, lossy, owned, out);
     if (isnan(out[0])) /* comparisons hide a NaN */
         out[1] = out[2] = out[0];
     Py_END_ALLOW_THREADS
@@ -250,6 +311,39 @@ PyObject *units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
         PICK(units_pair_single)(by, X, U, &of, t, G, G_new, to.s, to.y, out);
     else
         PICK(units_pair_double)(by, X, U, &of, t, G, G_new, to.s, to.y, out);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("dd", out[0], out[1]));
+}
+
+/* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found) -> ⟨y, y⟩, ⟨G⁺, s⟩:
+ * `units_pair` into the last of those rows, with the products of all of them */
+PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Layout by;
+    double out[2];
+    if (!counted(count, 10))
+        return NULL;
+    Block to = block_of(&a, args[7], args[8], WRITE);
+    const double *X = units(&a, args[0], args[1], &by), *U = doubles(&a, args[2], to.n, READ);
+    Units of = units_known(&a, args[3], by.k, READ);
+    double t = number(&a, args[4]);
+    const double *G = doubles(&a, args[5], to.n, READ), *G_new = doubles(&a, args[6], to.n, READ);
+    double *found = room_for_products(&a, args[9], &to);
+    if (!a.failed && by.n * by.k != to.n) {
+        PyErr_SetString(PyExc_ValueError, "the block of pairs is one of other vectors");
+        a.failed = 1;
+    }
+    if (a.failed)
+        return finish(&a, NULL);
+    char *s = newest(&to, 0), *y = newest(&to, 1);
+    Py_BEGIN_ALLOW_THREADS
+    if (to.entry == sizeof(float))
+        PICK(units_pair_single)(by, X, U, &of, t, G, G_new, (float *)s, (float *)y, out);
+    else
+        PICK(units_pair_double)(by, X, U, &of, t, G, G_new, (double *)s, (double *)y, out);
+    for (Py_ssize_t i = 0; i < to.n; i += PART)
+        add_products(&to, i, G_new, found);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dd", out[0], out[1]));
 }

@@ -6,6 +6,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "arrays.h"
+
 PyObject *vector_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *vector_prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *vector_point(PyObject *, PyObject *const *, Py_ssize_t);
@@ -14,9 +16,40 @@ PyObject *units_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_point(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_pair(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *plain_vector_pair(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *plain_units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_products(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_remember(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_direction(PyObject *, PyObject *const *, Py_ssize_t);
+
+enum { PART = 1024 }; /* numbers of a long vector that are dealt with at a time, from its end */
+
+/* ⟨x, x⟩, ⟨x, u⟩, ⟨u, u⟩ and ⟨g, u⟩ of n numbers, added to `out`. */
+void add_grams(Py_ssize_t n, const double *x, const double *u, const double *g, double *out);
+
+/* A block of 2·most rows, S above Y, and which of its pairs are in use. */
+typedef struct {
+    char *start;
+    size_t entry;
+    Py_ssize_t most, n;
+    int count;
+    Py_ssize_t *used; /* the rows of S, oldest first */
+    void **rows;      /* those of S and then those of Y that are in use */
+} Block;
+
+Block block_of(Arrays *a, PyObject *object, PyObject *used, enum Access access);
+
+/* How many of PART columns there are from `start` on. */
+Py_ssize_t width_of(const Block *b, Py_ssize_t start);
+
+/* The row of the newest s, or of the newest y: the last of those in use. */
+char *newest(const Block *b, int is_y);
+
+/* An array for the products of every row in use, first those of S, with y and with g. */
+double *room_for_products(Arrays *a, PyObject *object, const Block *b);
+
+/* The products of PART columns of all rows in use with the newest y and with g, added to `found`. */
+void add_products(const Block *b, Py_ssize_t start, const double *g, double *found);
 
 /* Every kernel is compiled twice where that pays: for any machine of its kind, and for those with
  * AVX2 and fused multiplication.  Which one runs is asked once; the same machine, the same bits. */

@@ -4,7 +4,12 @@
 #include "arrays.h"
 #include "vectors.h"
 
-enum { PIECE = 4096 };
+/* Compilers like to read a row once for each of its products. */
+#if HAS_WIDE
+#define READ_ONCE(row) __asm__("" : "+x"(row))
+#else
+#define READ_ONCE(row)
+#endif
 
 #define FN(name) usual_single_##name
 #define TARGET
@@ -41,21 +46,15 @@ enum { PIECE = 4096 };
 #endif
 #undef S
 
-/* A block of 2·most rows, S above Y, and which of its pairs are in use. */
-typedef struct {
-    char *start;
-    size_t entry;
-    Py_ssize_t most, n;
-    int count;
-    Py_ssize_t *used; /* the rows of S, oldest first */
-    void **rows;      /* those of S and then those of Y that are in use */
-} Block;
-
-static Block block(Arrays *a, PyObject *object, PyObject *used)
+Block block_of(Arrays *a, PyObject *object, PyObject *used, enum Access access)
 {
     Block b = {.entry = sizeof(double)};
     Py_ssize_t shape[2] = {0, 0};
     b.start = shaped_array(a, object, 2, shape, &b.entry);
+    if (!a->failed && access == WRITE && a->views[a->count - 1].readonly) {
+        PyErr_SetString(PyExc_ValueError, "the block of pairs cannot be written to");
+        a->failed = 1;
+    }
     if (a->failed)
         return b;
     b.most = shape[0] / 2, b.n = shape[1];
@@ -90,39 +89,68 @@ static Block block(Arrays *a, PyObject *object, PyObject *used)
 /* Room for numbers behind the rows: 4·most of them, and more. */
 static double *numbers_of(const Block *b) { return (double *)(b->rows + 2 * (b->most + 2)); }
 
-static void products(const Block *b, const double *s, const double *y, Py_ssize_t row,
-                     const double *g, const double *scales, double *found)
+Py_ssize_t width_of(const Block *b, Py_ssize_t start)
 {
-    void *row_s = row < 0 ? NULL : b->start + (size_t)(row * b->n) * b->entry;
-    void *row_y = row < 0 ? NULL : b->start + (size_t)((b->most + row) * b->n) * b->entry;
-    if (b->entry == sizeof(float))
-        PICK(single_products)(b->n, (float **)b->rows, 2 * b->count, s, row_s, y,
-                              row_y, g, scales, found);
-    else
-        PICK(double_products)(b->n, (double **)b->rows, 2 * b->count, s, row_s, y,
-                              row_y, g, scales, found);
+    return b->n - start < PART ? b->n - start : PART;
 }
 
-/* plain_products(block, rows in use, g, scale, slopes): the products of all those rows with g */
+char *newest(const Block *b, int is_y)
+{
+    return b->rows[is_y ? 2 * b->count - 1 : b->count - 1];
+}
+
+/* The products of a part of all rows in use with the newest y and with g, added to `found`. */
+static void part_products(const Block *b, Py_ssize_t start, const double *g, const double *scales,
+                          double *found)
+{
+    void *y = newest(b, 1);
+    if (b->entry == sizeof(float))
+        PICK(single_part_products)(width_of(b, start), (float **)b->rows, 2 * b->count, start, y, g,
+                                   scales, found);
+    else
+        PICK(double_part_products)(width_of(b, start), (double **)b->rows, 2 * b->count, start, y, g,
+                                   scales, found);
+}
+
+double *room_for_products(Arrays *a, PyObject *object, const Block *b)
+{
+    double *found = array(a, object, 4 * b->most, sizeof(double), WRITE);
+    if (found != NULL)
+        memset(found, 0, sizeof(double) * (size_t)(4 * b->most));
+    return found;
+}
+
+void add_products(const Block *b, Py_ssize_t start, const double *g, double *found)
+{
+    static const double scales[2] = {1.0, 1.0};
+    part_products(b, start, g, scales, found);
+}
+
+/* plain_products(block, rows in use, s, y, g, scales, found): the products of all those rows with g,
+ * and with y if there is one: the pair goes into the last of the rows first */
 PyObject *plain_products(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    if (!counted(count, 5))
+    double scales[2];
+    if (!counted(count, 7) || !PyArg_ParseTuple(args[5], "dd", &scales[0], &scales[1]))
         return NULL;
-    Block b = block(&a, args[0], args[1]);
-    const double *g = array(&a, args[2], b.n, sizeof(double), READ);
-    double scales[2] = {1.0, number(&a, args[3])};
-    double *slopes = array(&a, args[4], 2 * b.most, sizeof(double), WRITE);
+    int has_pair = args[2] != Py_None;
+    Block b = block_of(&a, args[0], args[1], has_pair ? WRITE : READ);
+    const double *s = optional_array(&a, args[2], b.n, sizeof(double));
+    const double *y = optional_array(&a, args[3], b.n, sizeof(double));
+    const double *g = array(&a, args[4], b.n, sizeof(double), READ);
+    double *found = room_for_products(&a, args[6], &b);
     if (a.failed)
         return finish(&a, NULL);
-    double *found = numbers_of(&b);
     Py_BEGIN_ALLOW_THREADS
-    products(&b, NULL, NULL, -1, g, scales, found);
-    memset(slopes, 0, sizeof(double) * (size_t)(2 * b.most));
-    for (int i = 0; i < b.count; i++) {
-        slopes[b.used[i]] = found[2 * i + 1];
-        slopes[b.most + b.used[i]] = found[2 * (b.count + i) + 1];
-    }
+    if (has_pair && b.entry == sizeof(float))
+        PICK(single_kept)(b.n, s, y, (float *)newest(&b, 0), (float *)newest(&b, 1));
+    else if (has_pair)
+        PICK(double_kept)(b.n, s, y, (double *)newest(&b, 0), (double *)newest(&b, 1));
+    for (Py_ssize_t i = 0; i < b.n; i += PART)
+        part_products(&b, i, g, scales, found);
+    for (int i = 0; i < 2 * b.count; i++)
+        found[2 * i] /= scales[0], found[2 * i + 1] /= scales[1];
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
@@ -152,92 +180,97 @@ static void border(const Block *b, Py_ssize_t row, double sy, const double *foun
     inverse[row * m + row] = 1.0 / sy, diagonal[row] = sy;
 }
 
-/* plain_remember(block, rows in use, s, y, g, ⟨s, y⟩, scales, R⁻¹, ⟨s_i, y_i⟩, YᵀY, slopes): the pair
- * goes into the last of the rows in use, or is there already where s and y are None */
+/* The numbers beside a block: R⁻¹, ⟨s_i, y_i⟩ and YᵀY in the order of the rings. */
+typedef struct {
+    double *inverse, *diagonal, *changes;
+} Numbers;
+
+static Numbers numbers_beside(Arrays *a, PyObject *const *args, const Block *b, enum Access access)
+{
+    return (Numbers){array(a, args[0], b->most * b->most, sizeof(double), access),
+                     array(a, args[1], b->most, sizeof(double), access),
+                     array(a, args[2], b->most * b->most, sizeof(double), access)};
+}
+
+/* plain_remember(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀY): with the pair in the last
+ * of those rows, and with the products that were found */
 PyObject *plain_remember(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    double scales[2];
-    if (!counted(count, 11) || !PyArg_ParseTuple(args[6], "dd", &scales[0], &scales[1]))
+    if (!counted(count, 7))
         return NULL;
-    Block b = block(&a, args[0], args[1]);
-    const double *s = NULL, *y = NULL, *g = array(&a, args[4], b.n, sizeof(double), READ);
-    if (args[2] != Py_None) {
-        array(&a, args[0], 2 * b.most * b.n, b.entry, WRITE);
-        s = array(&a, args[2], b.n, sizeof(double), READ);
-        y = array(&a, args[3], b.n, sizeof(double), READ);
-    }
-    double sy = number(&a, args[5]);
-    double *inverse = array(&a, args[7], b.most * b.most, sizeof(double), WRITE);
-    double *diagonal = array(&a, args[8], b.most, sizeof(double), WRITE);
-    double *changes = array(&a, args[9], b.most * b.most, sizeof(double), WRITE);
-    double *slopes = array(&a, args[10], 2 * b.most, sizeof(double), WRITE);
+    Block b = block_of(&a, args[0], args[1], READ);
+    const double *found = array(&a, args[2], 4 * b.most, sizeof(double), READ);
+    double sy = number(&a, args[3]);
+    Numbers of = numbers_beside(&a, args + 4, &b, WRITE);
     if (a.failed)
         return finish(&a, NULL);
-    double *found = numbers_of(&b);
-    Py_ssize_t row = b.used[b.count - 1];
-    Py_BEGIN_ALLOW_THREADS
-    products(&b, s, y, row, g, scales, found);
-    border(&b, row, sy, found, inverse, diagonal, changes);
-    memset(slopes, 0, sizeof(double) * (size_t)(2 * b.most));
-    for (int i = 0; i < b.count; i++) {
-        slopes[b.used[i]] = found[2 * i + 1];
-        slopes[b.most + b.used[i]] = found[2 * (b.count + i) + 1];
-    }
-    Py_END_ALLOW_THREADS
+    border(&b, b.used[b.count - 1], sy, found, of.inverse, of.diagonal, of.changes);
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* The weights of the rows in use: c of those of S, γa of those of Y; see `solvers.memory`. */
-static void weigh(const Block *b, const double *inverse, const double *diagonal,
-                  const double *changes, const double *slopes, double gamma, double *weights,
+/* The weights of the rows in use, c of those of S and γa of those of Y, from their products with g;
+ * see `solvers.plain_pairs`. */
+static void weigh(const Block *b, Numbers of, const double *found, double gamma, double *weights,
                   double *room)
 {
     Py_ssize_t m = b->most;
     double *a = room, *v = room + m;
-    memset(room, 0, sizeof(double) * (size_t)(2 * m));
-    for (int i = 0; i < b->count; i++)
+    for (int i = 0; i < b->count; i++) {
+        double sum = 0.0;
         for (int j = 0; j < b->count; j++)
-            a[b->used[i]] += inverse[b->used[i] * m + b->used[j]] * slopes[b->used[j]];
+            sum += of.inverse[b->used[i] * m + b->used[j]] * found[2 * j + 1];
+        a[b->used[i]] = sum;
+    }
     for (int i = 0; i < b->count; i++) {
         Py_ssize_t row = b->used[i];
         double sum = 0.0;
         for (int j = 0; j < b->count; j++)
-            sum += changes[row * m + b->used[j]] * a[b->used[j]];
-        v[row] = gamma * (slopes[m + row] - sum) - diagonal[row] * a[row];
+            sum += of.changes[row * m + b->used[j]] * a[b->used[j]];
+        v[row] = gamma * (found[2 * (b->count + i) + 1] - sum) - of.diagonal[row] * a[row];
     }
     for (int i = 0; i < b->count; i++) {
         double sum = 0.0;
         for (int j = 0; j < b->count; j++)
-            sum += v[b->used[j]] * inverse[b->used[j] * m + b->used[i]];
+            sum += v[b->used[j]] * of.inverse[b->used[j] * m + b->used[i]];
         weights[i] = sum, weights[b->count + i] = gamma * a[b->used[i]];
     }
 }
 
-/* plain_direction(block, rows in use, R⁻¹, ⟨s_i, y_i⟩, YᵀY, slopes, γ, g, out) -> ⟨g, out⟩ */
+/* plain_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀY, γ, g, x, out) -> ⟨x, x⟩,
+ * ⟨x, u⟩, ⟨u, u⟩, ⟨g, u⟩ of u = out, which is −H g; x may be g.  After `plain_remember`, if ⟨s, y⟩ is
+ * given. */
 PyObject *plain_direction(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    double slope = 0.0;
-    if (!counted(count, 9))
+    double grams[4] = {0};
+    if (!counted(count, 11))
         return NULL;
-    Block b = block(&a, args[0], args[1]);
-    const double *inverse = array(&a, args[2], b.most * b.most, sizeof(double), READ);
-    const double *diagonal = array(&a, args[3], b.most, sizeof(double), READ);
-    const double *changes = array(&a, args[4], b.most * b.most, sizeof(double), READ);
-    const double *slopes = array(&a, args[5], 2 * b.most, sizeof(double), READ);
-    double gamma = number(&a, args[6]);
-    const double *g = array(&a, args[7], b.n, sizeof(double), READ);
-    double *out = array(&a, args[8], b.n, sizeof(double), WRITE);
+    int is_new = args[3] != Py_None;
+    Block b = block_of(&a, args[0], args[1], READ);
+    const double *found = array(&a, args[2], 4 * b.most, sizeof(double), READ);
+    double sy = is_new ? number(&a, args[3]) : 0.0;
+    Numbers of = numbers_beside(&a, args + 4, &b, is_new ? WRITE : READ);
+    double gamma = number(&a, args[7]);
+    const double *g = array(&a, args[8], b.n, sizeof(double), READ);
+    const double *x = array(&a, args[9], b.n, sizeof(double), READ);
+    double *out = array(&a, args[10], b.n, sizeof(double), WRITE);
     if (a.failed)
         return finish(&a, NULL);
     double *weights = numbers_of(&b), *room = weights + 2 * (b.most + 2);
     Py_BEGIN_ALLOW_THREADS
-    weigh(&b, inverse, diagonal, changes, slopes, gamma, weights, room);
-    if (b.entry == sizeof(float))
-        slope = PICK(single_combined)(b.n, (float **)b.rows, 2 * b.count, weights, gamma, g, out);
-    else
-        slope = PICK(double_combined)(b.n, (double **)b.rows, 2 * b.count, weights, gamma, g, out);
+    if (is_new)
+        border(&b, b.used[b.count - 1], sy, found, of.inverse, of.diagonal, of.changes);
+    weigh(&b, of, found, gamma, weights, room);
+    for (Py_ssize_t i = (b.n - 1) / PART * PART; i >= 0; i -= PART) { /* what was read last is near */
+        if (b.entry == sizeof(float))
+            PICK(single_part_combined)(width_of(&b, i), (float **)b.rows, 2 * b.count, i, weights,
+                                       gamma, g, out);
+        else
+            PICK(double_part_combined)(width_of(&b, i), (double **)b.rows, 2 * b.count, i, weights,
+                                       gamma, g, out);
+        add_grams(width_of(&b, i), x + i, out + i, g + i, grams);
+    }
     Py_END_ALLOW_THREADS
-    return finish(&a, PyFloat_FromDouble(slope));
+    return finish(&a, Py_BuildValue("dddd", grams[0], grams[1], grams[2], grams[3]));
 }

@@ -10,7 +10,7 @@ it repeats.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from stiefel.backends.base import Kernels
 from stiefel.types import Array
 
 from .compiled import rows
-from .ray import Lowered, Secant, TangentRay
-from .real_vector import PairRows, compiled_for
+from .ray import Lowered, PairPlace, Secant, TangentRay
+from .real_vector import compiled_for
 
 
 def unit_products(A: Array, B: Array, by_rows: bool) -> Array:
@@ -36,33 +36,35 @@ def is_column_stack(k: Kernels, X: Array) -> bool:
 
 def units_gradient(k: Kernels, X: Array, E: Array, by_rows: bool) -> Lowered:
     """G = E − X⟨x, e⟩ and its square: four passes."""
-    fast, *layout = _for_kernels(k, X, E, by_rows)
-    if fast is not None:
+    if (fast := _for_kernels(k, X, E, by_rows)) is not None:
         G = np.empty(X.shape)
-        return Lowered(G, fast.units_gradient(*layout, rows(E), G))
+        return Lowered(G, fast.units_gradient(*_as_matrix(X, by_rows), rows(E), G))
     G = X * unit_products(X, E, by_rows)
     np.subtract(E, G, out=G)
     return Lowered(G, float(np.vdot(G, G)))
 
 
-def _for_kernels(k: Kernels, X: Array, V: Array, by_rows: bool) -> tuple[Any, Array, bool]:
-    """The compiled kernels or None, and X as one matrix with unit columns, or with unit rows."""
-    fast = compiled_for(k, X, V)
-    if X.ndim == 2 or fast is None:
-        return fast, X, by_rows
-    if by_rows or X.shape[-1] == 1:
-        return fast, X.reshape(-1, X.shape[-1 if by_rows else -2]), True
-    return None, X, by_rows
+def _for_kernels(k: Kernels, X: Array, V: Array, by_rows: bool) -> Any:
+    """The compiled kernels, which take all but stacks of several columns; or None."""
+    return compiled_for(k, X, V) if X.ndim == 2 or by_rows or X.shape[-1] == 1 else None
+
+
+def _as_matrix(X: Array, by_rows: bool) -> tuple[Array, bool]:
+    """X as one matrix with unit columns, or with unit rows, as kernels take it."""
+    if X.ndim == 2 or not (by_rows or X.shape[-1] == 1):
+        return X, by_rows
+    return X.reshape(-1, X.shape[-1 if by_rows else -2]), True
 
 
 class RealCircle:
     """The part of a `Circle` that a step of `lbfgs` needs, and what the rest is made from.
 
     ``slope`` is ⟨G, U⟩ of the gradient at X, where it is given; a secant pair from there is written
-    ``into`` two rows of a memory, where they are given and kernels are compiled.
+    ``into`` a memory, where it is given and kernels are compiled.
     """
 
     by_rows: ClassVar[bool] = False
+    needs_grams: ClassVar[bool] = False
 
     _kernels: Kernels
     squared_norm: float
@@ -73,29 +75,48 @@ class RealCircle:
     _last: tuple[float, Array] | None = None
 
     def __init__(
-        self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairRows | None
+        self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairPlace | None
     ) -> None:
-        self._kernels, self._X, self._G, self._into = kernels, X, G, into
-        self._fast, matrix, by_rows = _for_kernels(kernels, X, U, self.by_rows)
-        self._layout = matrix, by_rows
-        one = (X.shape[-2], 1) if self.by_rows else (1, X.shape[-1])
-        self._known = known = np.empty((5, *X.shape[:-2], *one), X.dtype)
-        prepare = _prepare if self._fast is None else self._fast.units_prepare
-        self._U = U = rows(U)
-        G = U if G is None else rows(G)
-        numbers = prepare(*self._layout, U, G, known, False, TangentRay.LOSSY)
-        *_, lossy, self.slope = numbers
-        if lossy:  # w is better formed
-            self._U = U = U - X * known[3]
-            numbers = prepare(*self._layout, U, G, known, True, TangentRay.LOSSY)
-        self.squared_norm, largest, self.defect, *_ = numbers
-        self._half_excess, self._xw, self._squares, self._M, self._slopes = known
-        self.bounded_length = self.length = math.sqrt(max(largest, 0.0))
+        self._kernels, self.fast = kernels, _for_kernels(kernels, X, U, self.by_rows)
+        self._leave(X, rows(U), G if G is None else rows(G), into, False)
+
+    def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> Self:
+        """The curves from another point along U, which is changed; they find their own Grams."""
+        new = object.__new__(type(self))
+        new._kernels, new.fast = self._kernels, self.fast
+        new._leave(X, U, G, into, True)
+        return new
+
+    def _leave(
+        self, X: Array, U: Array, G: Array | None, into: PairPlace | None, owned: bool
+    ) -> None:
+        self._X, self._G, self._into, shape = X, G, into, X.shape
+        whole = X, self.by_rows
+        self._layout = matrix, by_rows = whole if self.fast is None else _as_matrix(*whole)
+        one = (shape[-2], 1) if self.by_rows else (1, shape[-1])
+        self._known = known = np.empty((5, *shape[:-2], *one), X.dtype)
+        prepare, G = (
+            _prepare if self.fast is None else self.fast.units_prepare,
+            U if G is None else G,
+        )
+        numbers = prepare(matrix, by_rows, U, G, known, TangentRay.LOSSY, owned)
+        self.slope = numbers[4]
+        if numbers[3] and not owned:
+            U = U.copy()
+            numbers = prepare(matrix, by_rows, U, G, known, TangentRay.LOSSY, True)
+        self._U, (self.squared_norm, largest, self.defect, *_) = U, numbers
+        self.bounded_length = self.length = math.sqrt(largest) if largest > 0 else 0.0
+
+    _half_excess = property(lambda self: self._known[0])
+    _xw = property(lambda self: self._known[1])
+    _squares = property(lambda self: self._known[2])
+    _M = property(lambda self: self._known[3])
+    _slopes = property(lambda self: self._known[4])
 
     def __call__(self, t: float) -> Array:
-        if self._fast is not None:
+        if self.fast is not None:
             Y = np.empty(self._X.shape)
-            self._fast.units_point(*self._layout, self._U, self._known, t, Y)
+            self.fast.units_point(*self._layout, self._U, self._known, t, Y)
             return Y
         return self._at(t)
 
@@ -121,7 +142,7 @@ class RealCircle:
 
         Along w the transport takes (t²w/2 + t x)/(1 + s²), which is t(x + x⁺)/2.
         """
-        if self._fast is not None:
+        if self.fast is not None:
             return self._fast_pair(t, old.G, new.G)
         ss = (0.25 * t * t) * self._squares
         s = self._combined((-t * t) * self._squares / (1.0 + ss), t * (1.0 - ss) / (1.0 + ss))
@@ -136,9 +157,18 @@ class RealCircle:
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        s, y = self._into or (np.empty(self._X.shape), np.empty(self._X.shape))
-        self._slopes[...], ends = self._slopes_with(G), (rows(G), rows(G_new), s, y)
-        square, slope = self._fast.units_pair(*self._layout, self._U, self._known, t, *ends)
+        numbers = self._known
+        if G is not self._G:
+            numbers = numbers.copy()
+            numbers[4] = self._slopes_with(G)
+        known = *self._layout, self._U, numbers, t, rows(G), rows(G_new)
+        if self._into is not None:
+            block, used = self._into
+            found = np.empty(2 * len(block))
+            square, slope = self.fast.plain_units_pair(*known, block, used, found)
+            return Secant(None, None, None, square, slope, found)
+        s, y = np.empty(self._X.shape), np.empty(self._X.shape)
+        square, slope = self.fast.units_pair(*known, s, y)
         return Secant(s, y, None, square, slope)
 
     def _combined(self, p: Array, q: Array) -> Array:
@@ -149,17 +179,20 @@ class RealCircle:
 
 
 def _prepare(
-    X: Array, by_rows: bool, U: Array, G: Array, known: Array, is_tangent: bool, lossy: float
+    X: Array, by_rows: bool, U: Array, G: Array, known: Array, lossy: float, owned: bool
 ) -> tuple[float, float, float, float, float]:
     """Σθ², the largest θ² and |⟨x, x⟩ − 1|, how many θ² are so little of their ⟨u, u⟩, ⟨G, U⟩.
 
-    ``known`` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M and ⟨g, u⟩; M = 0 for tangents.
+    ``known`` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M and ⟨g, u⟩.  An ``owned`` U may be changed: then
+    lossy vectors are made tangent first.
     """
     a, b, c, slopes = (unit_products(*pair, by_rows) for pair in ((X, X), (X, U), (U, U), (G, U)))
-    M = 0.0 if is_tangent else b
-    squares = c - b * M * (2.0 - a)
-    known[0], known[1], known[2] = 0.5 * (a - 1.0), b - M * a, squares
-    known[3], known[4] = M, slopes
-    few = np.count_nonzero(~(squares >= lossy * c))
+    squares = c - b * b * (2.0 - a)
+    is_lossy = ~(squares >= lossy * c)
+    if owned and is_lossy.any():
+        U -= X * np.where(is_lossy, b, 0.0)
+        return _prepare(X, by_rows, U, G, known, lossy, False)
+    known[0], known[1], known[2] = 0.5 * (a - 1.0), b - b * a, squares
+    known[3], known[4] = b, slopes
     largest = float(squares.max()), float(np.abs(a - 1.0).max())
-    return float(squares.sum()), *largest, float(few), float(slopes.sum())
+    return float(squares.sum()), *largest, float(is_lossy.sum()), float(slopes.sum())

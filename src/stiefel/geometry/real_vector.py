@@ -20,9 +20,9 @@ from stiefel.backends.numpy import axpy
 from stiefel.types import Array
 
 from .compiled import rows
-from .ray import ColumnRay, Lowered, Secant, TangentRay
+from .ray import ColumnRay, Lowered, PairPlace, Secant, TangentRay
 
-PairRows = tuple[Array, Array]
+FourProducts = tuple[float, float, float, float]
 
 
 def is_real_vector(k: Kernels, X: Array) -> bool:
@@ -61,10 +61,11 @@ class RealVectorRay(ColumnRay):
     """The ray along w = u − Mx, with M = 0 or M = xᵀu; w itself is not formed in a step.
 
     ``slope`` is ⟨G, u⟩ of the gradient at x, where it is given; a secant pair from there is written
-    ``into`` two rows of a memory, where they are given and kernels are compiled.
+    ``into`` a memory, where it is given and kernels are compiled.
     """
 
-    length = 0.0  # type: ignore[assignment] # a number here, no property
+    needs_grams = True
+    length = defect = 0.0  # type: ignore[assignment] # numbers here, no properties
 
     def __init__(
         self,
@@ -72,37 +73,52 @@ class RealVectorRay(ColumnRay):
         X: Array,
         U: Array,
         G: Array | None = None,
-        into: PairRows | None = None,
+        into: PairPlace | None = None,
         *,
         tangent: bool = False,
     ) -> None:
-        self._fast = compiled_for(kernels, X, U)
-        self._kernels, self._X, self._G, self._into = kernels, X, G, into
-        M, U = 0.0, rows(U)
-        a, b, c, slope = self._products(X, U)
+        self.fast, self._kernels = compiled_for(kernels, X, U), kernels
+        self._X, self._G, self._into, U = X, G, into, rows(U)
+        self._know(U, self._products(X, U), tangent)
+
+    def _know(self, U: Array, grams: FourProducts, tangent: bool) -> None:
+        """What follows from the products of x, u and the gradient."""
+        (a, b, c, slope), M = grams, 0.0
         self.slope = slope
         if tangent:
-            if not c - b * b * (2.0 - a) > TangentRay.LOSSY * c:
-                U = project_onto(X, U.copy())
-                a, b, c, slope = self._products(X, U)
+            bb = b * b * (2.0 - a)
+            if not c - bb > TangentRay.LOSSY * c:
+                U = project_onto(self._X, U.copy())
+                a, b, c, slope = self._products(self._X, U)
             else:
-                M, b, c = b, b - b * a, c - b * b * (2.0 - a)
+                M, b, c = b, b - b * a, c - bb
         self._U, self._M, self._grams, self._gu = U, M, (a, b, c), slope
-        self._squared_norm, self._squared_defect = c + b * b, (a - 1.0) ** 2
-        self.bounded_length = self.length = math.sqrt(max(c + 3.0 * (b * b), 0.0))
+        self._squared_norm, self.defect = c + b * b, abs(a - 1.0)
+        square = c + 3.0 * (b * b)
+        self.bounded_length = self.length = math.sqrt(square) if square > 0 else 0.0
 
-    def _products(self, X: Array, U: Array) -> tuple[float, float, float, float]:
+    def onward(
+        self, X: Array, U: Array, G: Array, into: PairPlace, grams: FourProducts
+    ) -> RealVectorRay:
+        """The ray from another point along u, tangent up to a part along x, of these products."""
+        ray = object.__new__(RealVectorRay)
+        ray.fast, ray._kernels = self.fast, self._kernels
+        ray._X, ray._G, ray._into = X, G, into
+        ray._know(U, grams, True)
+        return ray
+
+    def _products(self, X: Array, U: Array) -> FourProducts:
         """⟨x, x⟩, ⟨x, u⟩, ⟨u, u⟩ and ⟨g, u⟩."""
         G = U if self._G is None else rows(self._G)
-        if self._fast is not None:
-            return self._fast.vector_prepare(X, U, G)  # type: ignore[no-any-return]
+        if self.fast is not None:
+            return self.fast.vector_prepare(X, U, G)  # type: ignore[no-any-return]
         x, u = X.reshape(-1), U.reshape(-1)
         return float(x.dot(x)), float(x.dot(u)), float(u.dot(u)), float(u.dot(G.reshape(-1)))
 
     def __call__(self, t: float) -> Array:
-        if self._fast is not None:
+        if self.fast is not None:
             Y = np.empty(self._X.shape)
-            self._fast.vector_point(self._X, self._U, self._grams, self._M, t, Y)
+            self.fast.vector_point(self._X, self._U, self._grams, self._M, t, Y)
             return Y
         a, b, c = self._grams
         h = 0.5 * t
@@ -114,7 +130,7 @@ class RealVectorRay(ColumnRay):
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         """s = t Q(t)φ(w) and y = g⁺ − Q(t)g, with xᵀg = 0."""
-        if self._fast is not None:
+        if self.fast is not None:
             return self._fast_pair(t, old.G, new.G)
         a, b, c = self._grams
         h = 0.5 * t
@@ -133,10 +149,15 @@ class RealVectorRay(ColumnRay):
         return Secant(s, y, None, float(flat.dot(flat)))
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        s, y = self._into or (np.empty(self._X.shape), np.empty(self._X.shape))
         gu = self._gu if G is self._G else float(np.vdot(G, self._U))
-        known, ends = (self._grams, self._M, gu, t), (rows(G), rows(G_new), s, y)
-        square, slope = self._fast.vector_pair(self._X, self._U, *known, *ends)  # type: ignore[union-attr]
+        known = self._X, self._U, self._grams, self._M, gu, t, rows(G), rows(G_new)
+        if self._into is not None:
+            block, used = self._into
+            found = np.empty(2 * len(block))
+            square, slope = self.fast.plain_vector_pair(*known, block, used, found)  # type: ignore[union-attr]
+            return Secant(None, None, None, square, slope, found)
+        s, y = np.empty(self._X.shape), np.empty(self._X.shape)
+        square, slope = self.fast.vector_pair(*known, s, y)  # type: ignore[union-attr]
         return Secant(s, y, None, square, slope)
 
     def _combined(self, p: float, q: float) -> Array:

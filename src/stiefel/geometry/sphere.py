@@ -94,7 +94,7 @@ class Sphere(Stiefel):
     dimension = _on_columns(Stiefel.dimension)
 
     def has_plain_metric(self, X: Array) -> bool:
-        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.memory`."""
+        """Whether tangents are cotangents, in real NumPy arrays: see `solvers.plain_pairs`."""
         k = self.kernels_at(X)
         return is_real_vector(k, X) or is_column_stack(k, X) or _is_real_stack(k, X)
 

@@ -33,6 +33,7 @@ UnitKind = tuple[()] | tuple[tuple[()]] | None
 COLUMN: UnitKind = ()
 ROW: UnitKind = ((),)
 ENTRY: UnitKind = None
+REAL_TYPES = {"D": np.dtype(np.float64), "F": np.dtype(np.float32)}  # of complex numbers
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class _UnitVectors(FlatMetric):
         if self._real_columns(X):
             return units_gradient(self.kernels_at(X), X, E, by_rows=False)
         if self._phases(X):
-            lowered = units_gradient(self.kernels_at(X), _reals(X), _reals(E), by_rows=True)
-            return Lowered(_complex_like(X, lowered.G), lowered.square)
+            G, square, *_ = units_gradient(self.kernels_at(X), _reals(X), _reals(E), by_rows=True)
+            return Lowered(_complex_like(X, G), square)
         G = self.project(X, E)
         return Lowered(G, self.dot(G, G))
 
@@ -291,7 +292,10 @@ class ColumnCircle(RealCircle, Circle):
         self, kernels: Kernels, X: Array, U: Array, G: Array | None = None, into: Any = None
     ) -> None:
         RealCircle.__init__(self, kernels, X, U, G, into)
-        self._kind = self.kind
+
+    @property
+    def _kind(self) -> UnitKind:  # type: ignore[override]
+        return self.kind
 
     @cached_property
     def _W(self) -> Array:  # type: ignore[override]
@@ -301,10 +305,8 @@ class ColumnCircle(RealCircle, Circle):
 class StackCircle(ColumnCircle):
     """`ColumnCircle`, of matrices with one column; its defect is that of `Stiefel`."""
 
-    def __init__(
-        self, kernels: Kernels, X: Array, U: Array, G: Array | None = None, into: Any = None
-    ) -> None:
-        super().__init__(kernels, X, U, G, into)
+    def _leave(self, X: Array, U: Array, G: Array | None, into: Any, owned: bool) -> None:
+        super()._leave(X, U, G, into, owned)
         excess = self._half_excess.reshape(-1)
         self.defect = 2.0 * math.sqrt(float(excess.dot(excess)))
 
@@ -329,6 +331,11 @@ class PhaseCircle(ColumnCircle):
         reals = _reals(X), _reals(U), None if G is None else _reals(G)
         super().__init__(kernels, *reals, into)
 
+    def onward(self, X: Array, U: Array, G: Array, into: Any, grams: Any) -> PhaseCircle:
+        new = super().onward(_reals(X), _reals(U), _reals(G), into, grams)
+        new._like, new._gradient = X, G
+        return new
+
     def __call__(self, t: float) -> Array:
         return _complex_like(self._like, super().__call__(t))
 
@@ -344,8 +351,8 @@ class PhaseCircle(ColumnCircle):
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         G = self._G if old.G is self._gradient else _reals(old.G)
         pair = super().secant_pair(t, Lowered(G, 0.0), Lowered(_reals(new.G), 0.0))
-        if self._into is not None and pair.s is self._into[0]:
-            return pair  # where it is kept
+        if pair.kept is not None:
+            return pair
         s, y = _complex_like(self._like, pair.s), _complex_like(self._like, pair.y)
         return pair._replace(s=s, y=y)
 
@@ -355,11 +362,12 @@ class PhaseCircle(ColumnCircle):
 
 def _reals(X: Array) -> Array:
     """Complex numbers as rows of two real ones, in the same memory if it is in order."""
-    return np.ascontiguousarray(X).reshape(-1).view(X.real.dtype).reshape(-1, 2)
+    X = X if X.ndim and X.flags.c_contiguous else np.ascontiguousarray(X)
+    return X.view(REAL_TYPES[X.dtype.char]).reshape(-1, 2)
 
 
 def _complex_like(X: Array, rows: Array) -> Array:
-    return rows.reshape(-1).view(X.dtype).reshape(X.shape)
+    return rows.view(X.dtype).reshape(X.shape)
 
 
 def _squares(k: Kernels, kind: UnitKind, A: Array, B: Array) -> Array:

@@ -27,11 +27,11 @@ from .space import Space, Sum, all_finite
 from .subproblem import ProximalStep, proximal_step
 
 ROUGHLY = 0.01  # of χ: the residual of its step
-Method = TypeVar("Method", bound=Callable[..., Any])
+Wrapped = TypeVar("Wrapped", bound=Callable[..., Any])
 PROBE = 1e-3  # length of the step that measures the curvature of f
 
 
-def unwarned(method: Method) -> Method:
+def unwarned(method: Wrapped) -> Wrapped:
     """The method without NumPy's warnings: what is not finite is refused where it shows."""
 
     @wraps(method)
@@ -39,7 +39,7 @@ def unwarned(method: Method) -> Method:
         with np.errstate(all="ignore"):
             return method(*arguments)
 
-    return cast(Method, run)
+    return cast(Wrapped, run)
 
 
 class Value(NamedTuple):

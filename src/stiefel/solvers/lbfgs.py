@@ -6,7 +6,7 @@
 H_t takes cotangents to tangents, so that pairs (s, y) live in dual spaces and their pairing is the
 plain inner product.  Q is the isometric transport of the ray itself, so that the secant equation
 is the one of the curve that was walked; older pairs are left as they are and only the final
-direction is projected; how they are kept and applied is told in `pairs`.
+direction is projected; how they are kept and applied is told in `memory` and `plain_pairs`.
 
 H₀ = γφ with γ = ⟨s, y⟩/⟨y, φ(y)⟩ and φ the preconditioner, or the learned metric.  The first step
 has a given length, so that nothing depends on the scale of f.  Cost: 10mnk + 32nk² an iteration.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -36,20 +36,19 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import (
-    NOTHING,
-    Pairs,
-    apply_inverse,
-    free_rows,
-    is_plain,
-    no_pairs,
-    plain_direction,
-    remember,
-    remember_plain,
-    worth_keeping,
-)
+from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
+from .plain_pairs import (
+    PlainCurve,
+    is_plain,
+    no_plain_pairs,
+    place_for,
+    plain_direction,
+    remember_plain,
+    remembered_and_aimed,
+    worth_keeping,
+)
 from .problem import LEAST_COSINE, Problem
 from .row_leaves import rest_of
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
@@ -159,10 +158,12 @@ class LBFGS:
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
         plain = problem.precond is None and is_plain(geometry, x)
-        most = self.most_pairs
-        if plain and self.cost == "usual":
-            most = worth_keeping(at.G, most)
-        pairs = NOTHING if large else no_pairs(geometry, at.G, most, plain)
+        pairs, most = NOTHING, self.most_pairs
+        if plain and not large:
+            usual = self.cost == "usual"
+            pairs = no_plain_pairs(at.G, worth_keeping(at.G, most) if usual else most)
+        elif not large:
+            pairs = no_pairs(geometry, at.G, most)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
@@ -190,6 +191,8 @@ class LBFGS:
         taken = search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)
+        if s.pairs.changes is not None:
+            return self._arrive_plainly(problem, s, taken)
         return self._arrive(problem, s, taken)
 
     @cached_property
@@ -231,16 +234,33 @@ class LBFGS:
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric
         yy = squared_length(geometry, pair)
         if sy > self.caution * length * math.sqrt(yy):
-            if pairs.changes is None:
-                pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
-            else:
-                pairs = remember_plain(pairs, pair, sy, yy, s.pairs.rows, at)
+            pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
             mean = 0.0 if problem.precond else gamma  # a preconditioner leaves little to average
             gamma = _smoothed(mean, sy / square) if square > 0 else gamma
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
         return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)
+
+    def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
+        """`_arrive` where φ is the identity: nothing is learned but pairs."""
+        _, x, at, pair, sy, watch = taken
+        pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
+        yy = squared_length(problem.geometry, pair) if pair.square is None else pair.square
+        if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
+            gamma = _smoothed(gamma, sy / yy) if yy > 0 else gamma
+            if pair.kept is not None and at.aux is None:
+                known = pairs, pair, sy, yy, gamma, x, at
+                kept, T, ahead = remembered_and_aimed(cast(PlainCurve, curve), *known)
+                slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
+                if slope < -LEAST_COSINE * at.norm * ahead.length:
+                    aim, model = Aim(T, slope, ahead, metric), s.learned
+                    new = x, at, aim, kept, model, gamma, used, False, watch, rows, None
+                    return State(*new, -0.5 * slope)
+            pairs = remember_plain(pairs, pair, sy, yy, at)
+        elif not gamma:  # no positive curvature yet: as far again
+            gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)
+        return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, after=True)
 
     def _kept_of_leaves(
         self,
@@ -293,8 +313,13 @@ class LBFGS:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
-        T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-        slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+        aimed = None
+        if pairs.rows and pairs.changes is None and problem.precond is None and not modelled:
+            aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
+        if aimed is None:
+            T = self._direction(problem, x, at, pairs, learned, gamma, rows)
+            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
+        T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
@@ -403,7 +428,7 @@ def _aim_along(
 ) -> tuple[float, Curve]:
     """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
     if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, free_rows(pairs))  # type: ignore[no-any-return]
+        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
     return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 

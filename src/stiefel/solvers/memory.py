@@ -12,14 +12,7 @@ old pairs that stand in those count for nothing.
 
 Without blocks the newest pair is used for the direction that follows it, and then dropped.
 
-Where φ is the identity (`plain`: NumPy arrays, unit vectors among them, complex ones as their real
-numbers), the recursion needs no vector between its products:
-
-    Yᵀr = γ (Yᵀg − YᵀY a),      H g = γ g + [S, Y] [c, −γ a].
-
-S and Y are then one block.  All its products with y and g are one product of matrices, and the
-direction is another: the block is read twice.  The products with g are those at the new point, so
-that a pair is remembered together with the gradient at its end.
+Where φ is the identity the recursion is shorter: see `plain_pairs`, which keeps them in one block.
 """
 
 from __future__ import annotations
@@ -32,22 +25,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.backends.numpy import axpy
-from stiefel.geometry.ray import Secant
-from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, NumpyArray, Point, Tangent
+from stiefel.geometry import compiled
+from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
+from stiefel.geometry.stiefel import Stiefel
+from stiefel.types import (
+    Array,
+    Cotangent,
+    Curve,
+    Leaves,
+    Manifold,
+    Metric,
+    NumpyArray,
+    Point,
+    Tangent,
+)
 
 from .problem import array_kernels
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
-# Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
-# the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
-SINGLE_FROM = 2048
-# Numbers from which half as many plain pairs are kept: reading them takes longer than the rest of
-# a step, and the other half saves an eighth of the evaluations at most.
-LONG_PLAIN = 16_384
 SMALL_TREE = 8192  # entries of a tree whose leaves share one array: calls cost more than copies
-SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
-SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
 
 class Pairs(NamedTuple):
@@ -59,7 +55,7 @@ class Pairs(NamedTuple):
     diagonal: NumpyArray  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
     changes: NumpyArray | None = None  # YᵀY of plain pairs, whose rows of Y follow those of S
-    slopes: NumpyArray | None = None  # products of all rows with the gradient, until it is used
+    slopes: NumpyArray | None = None  # products of the rows with the gradient, until it is used
 
     @property
     def in_use(self) -> int:
@@ -84,27 +80,17 @@ class Pairs(NamedTuple):
 NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
-def is_plain(geometry: Manifold, X: Point) -> bool:
-    """Whether tangents are cotangents, in NumPy arrays: φ is the identity."""
-    return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
-
-
-def worth_keeping(G: Cotangent, memory: int) -> int:
-    """How many of ``memory`` plain pairs like G are worth the time it takes to read them."""
-    return memory if _numbers(G).size < LONG_PLAIN else (memory + 1) // 2
-
-
-def no_pairs(geometry: Manifold, G: Cotangent, memory: int, in_one_block: bool = False) -> Pairs:
+def no_pairs(geometry: Manifold, G: Cotangent, memory: int) -> Pairs:
     """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``."""
-    entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
-    rows = min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
-    if in_one_block:
-        g = _numbers(G)
-        dtype = np.float32 if g.size >= SINGLE_FROM else g.dtype
-        block, zeros = np.zeros((2 * rows, g.size), dtype), np.zeros((rows, rows))
-        return Pairs(block, None, zeros, np.zeros(rows), (), zeros)
+    rows = room_for(G, memory)
     blocks = _block(geometry, G, rows), _block(geometry, G, rows)
     return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
+
+
+def room_for(G: Cotangent, memory: int) -> int:
+    """Rows of a block, with the one that the next pair will take."""
+    entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
+    return min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
 
 
 def remember(
@@ -123,21 +109,22 @@ def remember(
     if not most:
         blocks = _row(s), _row(y)
         return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
-    row = _free_row(needed)
+    row = free_row(needed)
     if (fast := _compiled(geometry, pairs)) is not None:
         return _remember_compiled(fast, pairs, row, s, y, sy)
     S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
-    return Pairs(S, Y, *_bordered(pairs, row, _dot(geometry, S, y), sy))
+    return Pairs(S, Y, *bordered(pairs, row, _dot(geometry, S, y), sy))
 
 
-def _free_row(needed: tuple[int, ...]) -> int:
+def free_row(needed: tuple[int, ...]) -> int:
+    """The first row that no pair in ``needed`` stands in."""
     row = 0
     while row in needed:
         row += 1
     return row
 
 
-def _bordered(
+def bordered(
     pairs: Pairs, row: int, products: NumpyArray, sy: float
 ) -> tuple[NumpyArray, NumpyArray, tuple[int, ...]]:
     """R⁻¹, ⟨s_i, y_i⟩ and the rows in use with a new y, of the ``products`` ⟨s_i, y⟩."""
@@ -168,7 +155,9 @@ def apply_inverse(
         q, a = np.empty_like(whole), np.empty_like(diagonal)
         fast.first_loop(S, Y, inverse, whole, q, a)
         found = phi(_parted(q, g))
-        r = np.array(_joined(found), q.dtype, order="C", copy=None if owned else True)
+        over = isinstance(found, tuple) and all(leaf.base is q for leaf in found)  # written over q
+        r = q if over else _joined(found)
+        r = np.array(r, q.dtype, order="C", copy=None if owned else True)
         fast.second_loop(S, Y, inverse, diagonal, gamma, a, r)
         return _parted(r, g)
     a = inverse.dot(_dot(geometry, S, g))
@@ -189,105 +178,12 @@ def _compiled(geometry: Manifold, pairs: Pairs) -> Any:
 def _remember_compiled(
     fast: Any, pairs: Pairs, row: int, s: Tangent, y: Cotangent, sy: float
 ) -> Pairs:
-    """`_bordered` in one call, with the pair written into its row."""
+    """`bordered` in one call, with the pair written into its row."""
     rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
     gone, rows = (rows[0], rows[1:]) if len(rows) == len(diagonal) else (-1, rows)
     s, y = (np.ascontiguousarray(_joined(C)) for C in (s, y))
     fast.remember_pair(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
     return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows)
-
-
-# -- plain pairs: one block, S above Y --------------------------------------------------------
-
-
-def remember_plain(
-    pairs: Pairs, pair: Secant, sy: float, yy: float, needed: tuple[int, ...], at: Gradient
-) -> Pairs:
-    """`remember`, with ⟨y, y⟩ = yy and with the gradient at the end of the step."""
-    B, changes, most, row = pairs.S, pairs.changes, len(pairs.diagonal), _free_row(needed)
-    assert B is not None and changes is not None
-    changes, g = changes.copy(), _numbers(at.G)
-    if (fast := _compiled_for(g)) is not None:
-        rows, s, y = (*pairs.rows, row)[1 - most :], None, None
-        if not np.may_share_memory(pair.s, B):  # the curve did not write it there
-            s, y = _numbers(pair.s), _numbers(pair.y)
-        inverse, diagonal, slopes = pairs.inverse.copy(), pairs.diagonal.copy(), np.empty(2 * most)
-        scales = _scale(B, math.sqrt(yy)), _scale(B, at.norm)
-        fast.plain_remember(B, rows, s, y, g, sy, scales, inverse, diagonal, changes, slopes)
-        return Pairs(B, None, inverse, diagonal, rows, changes, slopes)
-    B[row], B[most + row] = _numbers(pair.s).reshape(-1), _numbers(pair.y).reshape(-1)
-    ends = np.empty((2, B.shape[1]), B.dtype)
-    ends[0], ends[1] = B[most + row], g.reshape(-1)
-    found = _safe_products(B, ends, (math.sqrt(yy), at.norm))
-    inverse, diagonal, rows = _bordered(pairs, row, found[:most, 0], sy)
-    changes[row] = changes[:, row] = found[most:, 0]
-    return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
-
-
-def free_rows(pairs: Pairs) -> tuple[NumpyArray, NumpyArray] | None:
-    """Where the next plain pair will stand: curves may write it there."""
-    B, most, row = pairs.S, len(pairs.diagonal), _free_row(pairs.rows)
-    return None if B is None or pairs.changes is None else (B[row], B[most + row])
-
-
-def _numbers(C: NumpyArray) -> NumpyArray:
-    """The real numbers of an array, row by row in memory: Re⟨·, ·⟩ is their inner product."""
-    C = C if C.flags.c_contiguous else np.ascontiguousarray(C)
-    return C if C.dtype.kind == "f" else C.reshape(-1).view(C.real.dtype)
-
-
-def _compiled_for(numbers: NumpyArray) -> Any:
-    """The compiled kernels, where they take such numbers in a row."""
-    return kernels_for(numbers).compiled if numbers.dtype.char == "d" and numbers.size else None
-
-
-def _scale(B: NumpyArray, length: float) -> float:
-    """What an end of this length is multiplied by for its products with the rows of B.
-
-    Squares of small and large numbers are lost in single precision: those have length one here.
-    """
-    if SMALL < length < LARGE or B.dtype != np.float32:
-        return 1.0
-    return 1.0 / max(length, FINEST)
-
-
-def _safe_products(B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...]) -> NumpyArray:
-    """All products of rows, in double precision; ``ends`` have these lengths."""
-    scales = np.array([[_scale(B, length)] for length in lengths])
-    if (scales != 1.0).any():
-        return _products(B, (scales * ends).astype(B.dtype)) / scales.T
-    return _products(B, ends).astype(np.float64, copy=False)
-
-
-def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
-    """All products of rows."""
-    width = max(SMALL_PRODUCT // (len(B) * len(ends)), 1)
-    if B.shape[1] <= width:
-        return B.dot(ends.T)
-    parts = (slice(i, i + width) for i in range(0, B.shape[1], width))
-    return sum(B[:, part] @ ends[:, part].T for part in parts)  # type: ignore[return-value]
-
-
-def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
-    """−H g."""
-    B, _, inverse, diagonal, rows, changes, slopes = pairs
-    assert B is not None and changes is not None
-    most, g, T = len(diagonal), _numbers(at.G), np.empty(at.G.shape, at.G.dtype)
-    if (fast := _compiled_for(g)) is not None:
-        if slopes is None:
-            slopes = np.empty(2 * most)
-            fast.plain_products(B, rows, g, _scale(B, at.norm), slopes)
-        out = T if g is at.G else _numbers(T)
-        fast.plain_direction(B, rows, inverse, diagonal, changes, slopes, gamma, g, out)
-        return T
-    g, out = g.reshape(-1), _numbers(T).reshape(-1)
-    if slopes is None:
-        slopes = _safe_products(B, g.astype(B.dtype)[None], (at.norm,))[:, 0]
-    a = inverse.dot(slopes[:most])
-    c = (gamma * (slopes[most:] - changes.dot(a)) - diagonal * a).dot(inverse)
-    out[:] = np.concatenate([c, gamma * a]).astype(B.dtype, copy=False).dot(B)
-    axpy(-gamma, g, out)
-    return T
 
 
 # -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --
@@ -364,3 +260,25 @@ def _add(
         leaves = zip(geometry.factors, C, block, strict=True)  # type: ignore[attr-defined]
         return tuple(_add(f, a, c, b, weights, overwrite) for f, c, b in leaves)
     return array_kernels(geometry, C).block_add(a, C, block, weights, overwrite)
+
+
+def matrix_aim(
+    geometry: Manifold, pairs: Pairs, X: Point, G: Cotangent, gamma: float, metric: Metric
+) -> tuple[Tangent, float, Curve] | None:
+    """T = −H G, ⟨G, T⟩ and the ray along T of one NumPy matrix; None where there is no such kernel.
+
+    What `apply_inverse`, `raise_index` and `ray_along` do one after the other: for small matrices
+    the calls between them take longer than they do.
+    """
+    if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
+        return None
+    k = geometry.kernels_at(X)
+    if X.shape[-1] < 2 or pairs.S is None or faster(k, X, G) is not compiled:
+        return None
+    T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
+    D = None if metric.D is None else rows(metric.D)
+    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
+    known = *pairs[:4], gamma, rows(G), X, D, omega, theta
+    slope, *small = k.compiled.matrix_aim(*known, T, *frame)
+    ray = FastTangentRay.prepared(k, X, T, frame, small)
+    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray

@@ -1,0 +1,207 @@
+"""The memory of L-BFGS where φ is the identity: pairs in one block, which is read twice.
+
+NumPy arrays are *plain* where tangents are cotangents: unit vectors and free parameters, complex
+ones as their real numbers.  The recursion of `memory` then needs no vector between its products,
+
+    Yᵀr = γ (Yᵀg − YᵀY a),      H g = γ g + [S, Y] [c, −γ a],
+
+with S above Y in one block.  All its products with y and g are one product of matrices, and the
+direction is another.  The products with g are those at the new point, so that a pair is remembered
+together with the gradient at its end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from stiefel.backends.arrays import kernels_for
+from stiefel.backends.numpy import axpy
+from stiefel.geometry.ray import PairPlace, Secant
+from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
+
+from .memory import Pairs, bordered, free_row, room_for
+
+# Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
+# the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
+SINGLE_FROM = 2048
+# Numbers from which half as many plain pairs are kept: reading them takes longer than the rest of
+# a step, and the other half saves an eighth of the evaluations at most.
+LONG_PLAIN = 16_384
+SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
+SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
+
+
+class PlainCurve(Curve, Protocol):
+    """A curve of plain vectors that writes its pairs into a `PairPlace`."""
+
+    fast: Any  # the compiled kernels
+    needs_grams: bool  # the products of x and u, for the next one
+    slope: float  # ⟨G, u⟩
+
+    def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> PlainCurve:
+        """A curve of the same kind from another point along U, which it may change."""
+        ...
+
+
+def is_plain(geometry: Manifold, X: Point) -> bool:
+    """Whether tangents are cotangents, in NumPy arrays: φ is the identity."""
+    return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
+
+
+def worth_keeping(G: Cotangent, memory: int) -> int:
+    """How many of ``memory`` plain pairs like G are worth the time it takes to read them."""
+    return memory if _numbers(G).size < LONG_PLAIN else (memory + 1) // 2
+
+
+def no_plain_pairs(G: Cotangent, memory: int) -> Pairs:
+    """Room for ``memory`` plain pairs like G; see `memory.no_pairs`."""
+    rows, g = room_for(G, memory), _numbers(G)
+    dtype = np.float32 if g.size >= SINGLE_FROM else g.dtype
+    block, zeros = np.zeros((2 * rows, g.size), dtype), np.zeros((rows, rows))
+    return Pairs(block, None, zeros, np.zeros(rows), (), zeros)
+
+
+def remember_plain(pairs: Pairs, pair: Secant, sy: float, yy: float, at: Gradient) -> Pairs:
+    """`memory.remember`, with ⟨y, y⟩ = yy and with the gradient at the end of the step."""
+    B, most, g = pairs.S, len(pairs.diagonal), _numbers(at.G)
+    assert B is not None and pairs.changes is not None
+    if (fast := _compiled_for(g)) is not None:
+        rows, numbers = _rows_with(pairs.rows, most), _copied(pairs)
+        found = _products_of(fast, pairs, pair, yy, at, rows)
+        fast.plain_remember(B, rows, found, sy, *numbers)
+        return Pairs(B, None, *numbers[:2], rows, numbers[2], found)
+    row, changes = free_row(pairs.rows), pairs.changes.copy()
+    B[row], B[most + row] = _numbers(pair.s).reshape(-1), _numbers(pair.y).reshape(-1)
+    ends = np.empty((2, B.shape[1]), B.dtype)
+    ends[0], ends[1] = B[most + row], g.reshape(-1)
+    found = _safe_products(B, ends, (math.sqrt(yy), at.norm))
+    inverse, diagonal, rows = bordered(pairs, row, found[:most, 0], sy)
+    changes[row] = changes[:, row] = found[most:, 0]
+    return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
+
+
+def remembered_and_aimed(
+    curve: PlainCurve,
+    pairs: Pairs,
+    pair: Secant,
+    sy: float,
+    yy: float,
+    gamma: float,
+    x: Point,
+    at: Gradient,
+) -> tuple[Pairs, Tangent, PlainCurve]:
+    """`remember_plain`, `plain_direction` and the curve along it, in one call of a kernel.
+
+    ``curve`` has led to x, and has written its pair into its place.
+    """
+    B, fast, G, rows = pairs.S, curve.fast, at.G, _rows_with(pairs.rows, len(pairs.diagonal))
+    found, numbers = _products_of(fast, pairs, pair, yy, at, rows), _copied(pairs)
+    g, T = _numbers(G), np.empty(G.shape, G.dtype)
+    wanted, out = (x, T) if curve.needs_grams else (g, _numbers(T))
+    grams = fast.plain_direction(B, rows, found, sy, *numbers, gamma, g, wanted, out)
+    inverse, diagonal, changes = numbers
+    new = Pairs(B, None, inverse, diagonal, rows, changes)
+    place = PairPlace(B, _rows_with(rows, len(diagonal)))
+    return new, T, curve.onward(x, T, G, place, grams)
+
+
+def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+    """R⁻¹, ⟨s_i, y_i⟩ and YᵀY, to be written to."""
+    return pairs.inverse.copy(), pairs.diagonal.copy(), pairs.changes.copy()  # type: ignore[union-attr]
+
+
+def _products_of(
+    fast: Any, pairs: Pairs, pair: Secant, yy: float, at: Gradient, rows: tuple[int, ...]
+) -> NumpyArray:
+    """The products of ``rows``, of which the last holds the pair, with y and the gradient."""
+    B, found = pairs.S, pair.kept
+    assert B is not None
+    ordinary = B.dtype.char == "d" or (_is_ordinary(yy) and _is_ordinary(at.norm * at.norm))
+    if found is not None and ordinary:
+        return found  # type: ignore[no-any-return]
+    ends = (None, None) if found is not None else (_numbers(pair.s), _numbers(pair.y))
+    found, scales = np.empty(2 * len(B)), (_scale(B, math.sqrt(yy)), _scale(B, at.norm))
+    fast.plain_products(B, rows, *ends, _numbers(at.G), scales, found)
+    return found
+
+
+def place_for(pairs: Pairs) -> PairPlace | None:
+    """Where the next plain pair will stand: curves write it there."""
+    if pairs.S is None or pairs.changes is None:
+        return None
+    return PairPlace(pairs.S, _rows_with(pairs.rows, len(pairs.diagonal)))
+
+
+def _rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """These rows and a free one, without the oldest if they are many."""
+    if len(rows) + 1 < most:
+        return (*rows, free_row(rows))
+    return (*rows[1:], most * (most - 1) // 2 - sum(rows))
+
+
+def _numbers(C: NumpyArray) -> NumpyArray:
+    """The real numbers of an array, row by row in memory: Re⟨·, ·⟩ is their inner product."""
+    C = C if C.flags.c_contiguous else np.ascontiguousarray(C)
+    return C if C.dtype.kind == "f" else C.reshape(-1).view(C.real.dtype)
+
+
+def _compiled_for(numbers: NumpyArray) -> Any:
+    """The compiled kernels, where they take such numbers in a row."""
+    return kernels_for(numbers).compiled if numbers.dtype.char == "d" and numbers.size else None
+
+
+def _is_ordinary(square: float) -> bool:
+    """Whether a length needs no scale in single precision."""
+    return SMALL * SMALL < square < LARGE * LARGE
+
+
+def _scale(B: NumpyArray, length: float) -> float:
+    """What an end of this length is multiplied by for its products with the rows of B.
+
+    Squares of small and large numbers are lost in single precision: those have length one here.
+    """
+    if SMALL < length < LARGE or B.dtype != np.float32:
+        return 1.0
+    return 1.0 / max(length, FINEST)
+
+
+def _safe_products(B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...]) -> NumpyArray:
+    """All products of rows, in double precision; ``ends`` have these lengths."""
+    scales = np.array([[_scale(B, length)] for length in lengths])
+    if (scales != 1.0).any():
+        return _products(B, (scales * ends).astype(B.dtype)) / scales.T
+    return _products(B, ends).astype(np.float64, copy=False)
+
+
+def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
+    """All products of rows."""
+    width = max(SMALL_PRODUCT // (len(B) * len(ends)), 1)
+    if B.shape[1] <= width:
+        return B.dot(ends.T)
+    parts = (slice(i, i + width) for i in range(0, B.shape[1], width))
+    return sum(B[:, part] @ ends[:, part].T for part in parts)  # type: ignore[return-value]
+
+
+def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
+    """−H g."""
+    B, _, inverse, diagonal, rows, changes, slopes = pairs
+    assert B is not None and changes is not None
+    most, g, T = len(diagonal), _numbers(at.G), np.empty(at.G.shape, at.G.dtype)
+    if (fast := _compiled_for(g)) is not None:
+        if slopes is None:
+            slopes, scales = np.empty(4 * most), (1.0, _scale(B, at.norm))
+            fast.plain_products(B, rows, None, None, g, scales, slopes)
+        known = B, rows, slopes, None, inverse, diagonal, changes
+        fast.plain_direction(*known, gamma, g, g, T if g is at.G else _numbers(T))
+        return T
+    g, out = g.reshape(-1), _numbers(T).reshape(-1)
+    if slopes is None:
+        slopes = _safe_products(B, g.astype(B.dtype)[None], (at.norm,))[:, 0]
+    a = inverse.dot(slopes[:most])
+    c = (gamma * (slopes[most:] - changes.dot(a)) - diagonal * a).dot(inverse)
+    out[:] = np.concatenate([c, gamma * a]).astype(B.dtype, copy=False).dot(B)
+    axpy(-gamma, g, out)
+    return T
