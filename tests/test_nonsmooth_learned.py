@@ -178,3 +178,21 @@ def test_a_refused_leap_is_learned_from(monkeypatch, seed):
     refused = [(before, new) for before, new in made if new.restarted]
     assert refused
     assert all(len(new.operator.Q) > len(before.Q) for before, new in refused)
+
+
+class Contradicting(L1):
+    """A proximal map that does not belong to the value, and how often it was asked."""
+
+    asked = 0
+
+    def prox(self, V, t):
+        Contradicting.asked += 1
+        return 0.5 * V
+
+
+def test_a_leap_that_leads_nowhere_ends_soon():
+    """Without `IDLE_STEPS` every leap takes all its steps: 4,400 proximal maps an evaluation."""
+    x0, options = stiefel.random_point(N, K, seed=0), {"nonsmooth": Contradicting(0.05)}
+    result = stiefel.minimize(affine(), x0, **options, maxfun=20)
+    assert not result.success
+    assert 0 < Contradicting.asked < 1000 * result.nfev

@@ -19,7 +19,8 @@ from .learned_operator import NO_OPERATOR, surrogate
 from .quasi_newton import QuasiNewton, State
 
 TRUSTED_ERROR = 0.01  # of what the operator foretells, at which f̂ is minimised
-STEPS_OF_A_LEAP = 100  # on f̂, at most
+STEPS_OF_A_LEAP = 100  # on f̂, at most …
+IDLE_STEPS = 10  # … and so many without a smaller χ: a term that contradicts itself takes all
 
 
 def is_ready(s: State) -> bool:
@@ -62,8 +63,11 @@ def _foretold(problem: Composite, s: State, newton: Any) -> State:
     model = surrogate(problem, at, s.operator, max(s.operator.error * at.chi, rounding))
     # On f̂ products cost little: Newton's steps at once.
     state = newton.begun(s._replace(operator=NO_OPERATOR))._replace(left=0)
+    least, idle = math.inf, 0
     for _ in range(STEPS_OF_A_LEAP):
-        if state.at.norm <= model.target or (state.restarted and state.watch.blind):
+        least, idle = min(least, state.at.norm), 0 if state.at.norm < least else idle + 1
+        blind = state.restarted and state.watch.blind
+        if state.at.norm <= model.target or blind or idle == IDLE_STEPS:
             break
         state = newton.step(model, state)
     return state.inner  # type: ignore[no-any-return]
