@@ -108,6 +108,10 @@ class CountedObjective:
         return self._shown(X, self._outward_ways)
 
     def _shown(self, X: Any, outward: Any) -> Any:
+        if type(X) is np.ndarray and self._direct and self.seen is None:
+            view = X.view()
+            view.setflags(write=False)
+            return view
         X = X if self.seen is None else self.seen(X)
         X = X if self._direct else self._outward(X, outward)
         if isinstance(X, tuple):

@@ -90,7 +90,8 @@ class RealCircle:
     def _leave(
         self, X: Array, U: Array, G: Array | None, into: PairPlace | None, owned: bool
     ) -> None:
-        self._X, self._G, self._into, shape = X, G, into, X.shape
+        self._X, self._G, shape = X, G, X.shape
+        self.place = into if self.fast is not None else None
         whole = X, self.by_rows
         self._layout = matrix, by_rows = whole if self.fast is None else _as_matrix(*whole)
         one = (shape[-2], 1) if self.by_rows else (1, shape[-1])
@@ -157,18 +158,17 @@ class RealCircle:
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        numbers = self._known
-        if G is not self._G:
-            numbers = numbers.copy()
-            numbers[4] = self._slopes_with(G)
-        known = *self._layout, self._U, numbers, t, rows(G), rows(G_new)
-        if self._into is not None:
-            block, used = self._into
+        if self.place is not None and G is self._G:
+            block, used = self.place
             found = np.empty(2 * len(block))
-            square, slope = self.fast.plain_units_pair(*known, block, used, found)
-            return Secant(None, None, None, square, slope, found)
+            known = *self._layout, self._U, self._known, t, G, rows(G_new), block, used, found
+            square, slope = self.fast.plain_units_pair(*known)
+            return Secant(None, None, None, square, slope, kept=found)
+        numbers = self._known.copy()
+        numbers[4] = self._slopes_with(G)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)
-        square, slope = self.fast.units_pair(*known, s, y)
+        ends = rows(G), rows(G_new), s, y
+        square, slope = self.fast.units_pair(*self._layout, self._U, numbers, t, *ends)
         return Secant(s, y, None, square, slope)
 
     def _combined(self, p: Array, q: Array) -> Array:

@@ -26,7 +26,7 @@ from .memory import Pairs, bordered, free_row, room_for
 
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
 # the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
-SINGLE_FROM = 2048
+SINGLE_FROM = 512
 # Numbers from which half as many plain pairs are kept: reading them takes longer than the rest of
 # a step, and the other half saves an eighth of the evaluations at most.
 LONG_PLAIN = 16_384
@@ -38,6 +38,7 @@ class PlainCurve(Curve, Protocol):
     """A curve of plain vectors that writes its pairs into a `PairPlace`."""
 
     fast: Any  # the compiled kernels
+    place: PairPlace  # where its pair stands
     needs_grams: bool  # the products of x and u, for the next one
     slope: float  # ⟨G, u⟩
 
@@ -97,10 +98,10 @@ def remembered_and_aimed(
 
     ``curve`` has led to x, and has written its pair into its place.
     """
-    B, fast, G, rows = pairs.S, curve.fast, at.G, _rows_with(pairs.rows, len(pairs.diagonal))
+    fast, (B, rows), G = curve.fast, curve.place, at.G
     found, numbers = _products_of(fast, pairs, pair, yy, at, rows), _copied(pairs)
-    g, T = _numbers(G), np.empty(G.shape, G.dtype)
-    wanted, out = (x, T) if curve.needs_grams else (g, _numbers(T))
+    T = np.empty(G.shape, G.dtype)
+    g, wanted, out = (G, x, T) if curve.needs_grams else (_numbers(G), _numbers(G), _numbers(T))
     grams = fast.plain_direction(B, rows, found, sy, *numbers, gamma, g, wanted, out)
     inverse, diagonal, changes = numbers
     new = Pairs(B, None, inverse, diagonal, rows, changes)
