@@ -64,7 +64,6 @@ class RealCircle:
     """
 
     by_rows: ClassVar[bool] = False
-    needs_grams: ClassVar[bool] = False
 
     _kernels: Kernels
     squared_norm: float
@@ -78,34 +77,40 @@ class RealCircle:
         self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairPlace | None
     ) -> None:
         self._kernels, self.fast = kernels, _for_kernels(kernels, X, U, self.by_rows)
-        self._leave(X, rows(U), G if G is None else rows(G), into, False)
+        G, U = G if G is None else rows(G), rows(U)
+        prepare = _prepare if self.fast is None else self.fast.units_prepare
+        layout, with_G = self._leave(X, G, into), U if G is None else G
+        numbers = prepare(*layout, U, with_G, self._known, TangentRay.LOSSY, False)
+        self.slope = numbers[4]
+        if numbers[3]:
+            U = U.copy()
+            numbers = prepare(*layout, U, with_G, self._known, TangentRay.LOSSY, True)
+        self._U = U
+        self._measure(numbers)
 
-    def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> Self:
-        """The curves from another point along U, which is changed; they find their own Grams."""
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> Self:
+        """The curves from another point along the direction of ``pairs``, which is written to T."""
         new = object.__new__(type(self))
         new._kernels, new.fast = self._kernels, self.fast
-        new._leave(X, U, G, into, True)
+        matrix, by_rows = new._leave(X, G, into)
+        known = *pairs, rows(G), T, matrix, by_rows, new._known, TangentRay.LOSSY
+        numbers = self.fast.plain_units_direction(*known)
+        new._U, new.slope = T, numbers[4]
+        new._measure(numbers)
         return new
 
-    def _leave(
-        self, X: Array, U: Array, G: Array | None, into: PairPlace | None, owned: bool
-    ) -> None:
+    def _leave(self, X: Array, G: Array | None, into: PairPlace | None) -> tuple[Array, bool]:
+        """Room for what will be known; how kernels take X."""
         self._X, self._G, shape = X, G, X.shape
         self.place = into if self.fast is not None else None
         whole = X, self.by_rows
-        self._layout = matrix, by_rows = whole if self.fast is None else _as_matrix(*whole)
+        self._layout = whole if self.fast is None else _as_matrix(*whole)
         one = (shape[-2], 1) if self.by_rows else (1, shape[-1])
-        self._known = known = np.empty((5, *shape[:-2], *one), X.dtype)
-        prepare, G = (
-            _prepare if self.fast is None else self.fast.units_prepare,
-            U if G is None else G,
-        )
-        numbers = prepare(matrix, by_rows, U, G, known, TangentRay.LOSSY, owned)
-        self.slope = numbers[4]
-        if numbers[3] and not owned:
-            U = U.copy()
-            numbers = prepare(matrix, by_rows, U, G, known, TangentRay.LOSSY, True)
-        self._U, (self.squared_norm, largest, self.defect, *_) = U, numbers
+        self._known = np.empty((5, *shape[:-2], *one), X.dtype)
+        return self._layout
+
+    def _measure(self, numbers: tuple[float, ...]) -> None:
+        self.squared_norm, largest, self.defect, *_ = numbers
         self.bounded_length = self.length = math.sqrt(largest) if largest > 0 else 0.0
 
     _half_excess = property(lambda self: self._known[0])

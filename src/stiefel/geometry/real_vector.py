@@ -64,7 +64,6 @@ class RealVectorRay(ColumnRay):
     ``into`` a memory, where it is given and kernels are compiled.
     """
 
-    needs_grams = True
     length = defect = 0.0  # type: ignore[assignment] # numbers here, no properties
 
     def __init__(
@@ -98,14 +97,12 @@ class RealVectorRay(ColumnRay):
         square = c + 3.0 * (b * b)
         self.bounded_length = self.length = math.sqrt(square) if square > 0 else 0.0
 
-    def onward(
-        self, X: Array, U: Array, G: Array, into: PairPlace, grams: FourProducts
-    ) -> RealVectorRay:
-        """The ray from another point along u, tangent up to a part along x, of these products."""
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> RealVectorRay:
+        """The ray from another point along the direction of ``pairs``, which is written to T."""
         ray = object.__new__(RealVectorRay)
         ray.fast, ray._kernels = self.fast, self._kernels
         ray._X, ray._G, ray.place = X, G, into
-        ray._know(U, grams, True)
+        ray._know(T, self.fast.plain_direction(*pairs, rows(G), T, X), True)
         return ray
 
     def _products(self, X: Array, U: Array) -> FourProducts:

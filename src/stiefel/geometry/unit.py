@@ -305,8 +305,8 @@ class ColumnCircle(RealCircle, Circle):
 class StackCircle(ColumnCircle):
     """`ColumnCircle`, of matrices with one column; its defect is that of `Stiefel`."""
 
-    def _leave(self, X: Array, U: Array, G: Array | None, into: Any, owned: bool) -> None:
-        super()._leave(X, U, G, into, owned)
+    def _measure(self, numbers: tuple[float, ...]) -> None:
+        super()._measure(numbers)
         excess = self._half_excess.reshape(-1)
         self.defect = 2.0 * math.sqrt(float(excess.dot(excess)))
 
@@ -331,8 +331,8 @@ class PhaseCircle(ColumnCircle):
         reals = _reals(X), _reals(U), None if G is None else _reals(G)
         super().__init__(kernels, *reals, into)
 
-    def onward(self, X: Array, U: Array, G: Array, into: Any, grams: Any) -> PhaseCircle:
-        new = super().onward(_reals(X), _reals(U), _reals(G), into, grams)
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: Any) -> PhaseCircle:
+        new = super().aimed_by(_reals(X), _reals(G), _reals(T), pairs, into)
         new._like, new._gradient = X, G
         return new
 

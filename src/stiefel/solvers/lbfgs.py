@@ -94,8 +94,8 @@ class LBFGS:
     memory : int
         The number m of pairs kept; fewer for points of more than two million entries, and none
         beyond four million, which use the newest pair only.  Real vectors, unit columns and free
-        parameters of 16,384 entries or more keep half as many, unless ``cost`` says otherwise:
-        reading them takes longer than the rest of a step.
+        parameters of 16,384 entries or more keep two fifths as many, unless ``cost`` says
+        otherwise: reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.
     rows : RowModel or None

@@ -27,8 +27,8 @@ from .memory import Pairs, bordered, free_row, room_for
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
 # the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
 SINGLE_FROM = 512
-# Numbers from which half as many plain pairs are kept: reading them takes longer than the rest of
-# a step, and the other half saves an eighth of the evaluations at most.
+# Numbers from which two fifths as many plain pairs are kept: reading them takes longer than the
+# rest of a step, and the others save an eighth of the evaluations at most, one more saves none.
 LONG_PLAIN = 16_384
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
@@ -39,11 +39,13 @@ class PlainCurve(Curve, Protocol):
 
     fast: Any  # the compiled kernels
     place: PairPlace  # where its pair stands
-    needs_grams: bool  # the products of x and u, for the next one
-    slope: float  # ⟨G, u⟩
+    slope: float  # ⟨G, T⟩
 
-    def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> PlainCurve:
-        """A curve of the same kind from another point along U, which it may change."""
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> PlainCurve:
+        """A curve of the same kind from another point, along −H G, which is written to T.
+
+        ``pairs`` are what `plain_direction` of the compiled kernels takes before g.
+        """
         ...
 
 
@@ -54,7 +56,7 @@ def is_plain(geometry: Manifold, X: Point) -> bool:
 
 def worth_keeping(G: Cotangent, memory: int) -> int:
     """How many of ``memory`` plain pairs like G are worth the time it takes to read them."""
-    return memory if _numbers(G).size < LONG_PLAIN else (memory + 1) // 2
+    return memory if _numbers(G).size < LONG_PLAIN else max(2 * memory // 5, 1)
 
 
 def no_plain_pairs(G: Cotangent, memory: int) -> Pairs:
@@ -98,15 +100,12 @@ def remembered_and_aimed(
 
     ``curve`` has led to x, and has written its pair into its place.
     """
-    fast, (B, rows), G = curve.fast, curve.place, at.G
-    found, numbers = _products_of(fast, pairs, pair, yy, at, rows), _copied(pairs)
-    T = np.empty(G.shape, G.dtype)
-    g, wanted, out = (G, x, T) if curve.needs_grams else (_numbers(G), _numbers(G), _numbers(T))
-    grams = fast.plain_direction(B, rows, found, sy, *numbers, gamma, g, wanted, out)
+    (B, rows), G = curve.place, at.G
+    found, numbers = _products_of(curve.fast, pairs, pair, yy, at, rows), _copied(pairs)
     inverse, diagonal, changes = numbers
-    new = Pairs(B, None, inverse, diagonal, rows, changes)
-    place = PairPlace(B, _rows_with(rows, len(diagonal)))
-    return new, T, curve.onward(x, T, G, place, grams)
+    T, place = np.empty(G.shape, G.dtype), PairPlace(B, _rows_with(rows, len(diagonal)))
+    ahead = curve.aimed_by(x, G, T, (B, rows, found, sy, *numbers, gamma), place)
+    return Pairs(B, None, inverse, diagonal, rows, changes), T, ahead
 
 
 def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
@@ -196,7 +195,7 @@ def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
             slopes, scales = np.empty(4 * most), (1.0, _scale(B, at.norm))
             fast.plain_products(B, rows, None, None, g, scales, slopes)
         known = B, rows, slopes, None, inverse, diagonal, changes
-        fast.plain_direction(*known, gamma, g, g, T if g is at.G else _numbers(T))
+        fast.plain_direction(*known, gamma, g, T if g is at.G else _numbers(T), g)
         return T
     g, out = g.reshape(-1), _numbers(T).reshape(-1)
     if slopes is None:
