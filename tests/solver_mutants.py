@@ -55,6 +55,7 @@ PAIRS = "solvers/memory.py"
 PLAIN = "solvers/plain_pairs.py"
 ROWS = "solvers/row_model.py"
 ROW_MEMORY = "solvers/row_memory.py"
+RITZ = "solvers/row_ritz.py"
 RECOGNITION = "solvers/row_recognition.py"
 ROW_LEAVES = "solvers/row_leaves.py"
 ROTATIONS = "solvers/row_rotations.py"
@@ -157,14 +158,14 @@ MUTANTS = (
     ),
     Mutant(
         ROW_MEMORY,
-        "WX[:, :p] = cross.reshape(4 * p, k).dot(inverse(np.eye(k) - B))",
-        "WX[:, :p] = cross.reshape(4 * p, k).dot(inverse(np.eye(k) + B))",
+        "WX[:, :p] = moved.dot(inverse(np.eye(k) - B))",
+        "WX[:, :p] = moved.dot(inverse(np.eye(k) + B))",
         "Gram matrices carried to another point",
         "test_row_model.py",
         "carried",
     ),
     Mutant(
-        ROW_MEMORY,
+        RITZ,
         "if sums[worst] <= UNRELIABLE**2:",
         "if True:",
         "Ritz vectors with errors are used",
@@ -213,11 +214,19 @@ MUTANTS = (
     ),
     Mutant(
         ROW_LEAVES,
-        "(old.exact and _waits(factors[i], at0, i))",
-        "False",
+        "if old.exact and _waits(factors[i], at0, i):",
+        "if False:",
         "a leaf that waits learns from rounding",
         LEAVES,
         "far_ahead",
+    ),
+    Mutant(
+        ROW_LEAVES,
+        "return model.seen_again(factors[i], old, own.at)",
+        "return old",
+        "a leaf that waits does not see what others do to its gradient",
+        LEAVES,
+        "sees_its_gradient",
     ),
     Mutant(
         RECOGNITION,

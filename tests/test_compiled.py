@@ -17,7 +17,9 @@ from stiefel import Euclidean, Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import compiled, framed, grassmann
 from stiefel.geometry.product import Product
-from stiefel.solvers import leaves, memory
+from stiefel.solvers import learned_metric, leaves, memory
+from stiefel.solvers.learned_metric import Learned, LearnedMetric
+from stiefel.solvers.memory import matrix_aim
 from stiefel.types import Metric
 
 KERNELS = kernels_for(np.zeros(1)).compiled
@@ -177,6 +179,106 @@ def test_a_singular_step_is_not_a_number():
     K, N = 2.0 * np.eye(4), np.zeros((4, 4))
     KERNELS.displacement(K, 1.0, N)
     assert np.isnan(N).all()
+
+
+# -- where L-BFGS aims: `solvers.memory`
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(1, 7), st.integers(2, 6), st.booleans(), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_an_aim_is_that_of_the_text(seed, count, k, is_complex, has_D, horizontal):
+    rng = np.random.default_rng(seed)
+    X = Stiefel().random(2 * k + 3, k, seed=rng, dtype=complex if is_complex else float)
+    geometry, vector = Stiefel().bind(X), lambda: gaussian(rng, X.shape, is_complex)
+    D = gaussian(rng, (k, k), is_complex)
+    metric = Metric(np.eye(k) + D @ D.conj().T if has_D else None, 3.0, horizontal)
+    G, pairs = geometry.project(X, vector()), memory.no_pairs(geometry, X, 5)
+    for s, y in ((vector(), vector()) for _ in range(count)):
+        pairs = memory.remember(geometry, pairs, s, y, abs(geometry.dot(s, y)) + 1.0, pairs.rows)
+    phi = lambda C: geometry.raise_index(X, C, metric)
+    expected = memory.apply_inverse(geometry, pairs, G, 0.7, phi, owned=True)
+    T, slope, ray = matrix_aim(geometry, pairs, X, G, 0.7, metric)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(T, expected, atol=1e-11 * size)
+    assert slope == pytest.approx(geometry.dot(G, T), rel=1e-11, abs=1e-11 * size)
+    again = geometry.ray_along(X, T, metric)  # of the same T: to the last bit, as when resumed
+    assert (ray.length, ray.defect, ray(0.3 / size).tobytes()) == (
+        again.length, again.defect, again(0.3 / size).tobytes(),
+    )  # fmt: skip
+
+
+def test_an_aim_away_from_the_manifold():
+    """Where little of T is tangent the ray is made of its cotangent, as in `ray_along`."""
+    X = Stiefel().random(9, 3, seed=1)
+    geometry = Stiefel().bind(X)
+    pairs = memory.no_pairs(geometry, X, 5)
+    pairs = memory.remember(geometry, pairs, X, X, 1.0, ())
+    G = 1e-6 * geometry.project(X, np.ones(X.shape)) + X
+    T, _, ray = matrix_aim(geometry, pairs, X, G, 1.0, Metric())
+    again = geometry.ray_along(X, T, Metric())
+    assert type(ray) is type(again) and ray(1.0).tobytes() == again(1.0).tobytes()
+    assert not hasattr(ray, "lossy")
+
+
+def test_a_secant_pair_knows_its_products():
+    for dtype in (float, complex):
+        X = Stiefel().random(9, 3, seed=2, dtype=dtype)
+        geometry, rng = Stiefel().bind(X), np.random.default_rng(3)
+        at = [geometry.gradient(X, gaussian(rng, X.shape, dtype is complex)) for _ in range(2)]
+        pair = geometry.ray(X, at[0].G).secant_pair(0.3, *at)
+        assert pair.slope == pytest.approx(geometry.dot(at[1].G, pair.s), rel=1e-12)
+        assert pair.curvature.square == pytest.approx(geometry.dot(pair.y, pair.y), rel=1e-12)
+
+
+# -- the learned metric: `solvers.learned_metric`
+
+
+def learned_along(method, factor, seed, k, is_complex, steps):
+    """What is known after some steps with random curvature."""
+    rng = np.random.default_rng(seed)
+    X = factor.random(3 * k, k, seed=rng, dtype=complex if is_complex else float)
+    known = [Learned(Metric(), np.zeros((k, k), X.dtype), np.zeros((k, k), X.dtype))]
+    columns = np.geomspace(1.0, 30.0, k)
+    for _ in range(steps):
+        G, W = (factor.project(X, gaussian(rng, X.shape, is_complex)) for _ in range(2))
+        ray = factor.ray(X, W)
+        Y = ray(0.1)
+        new = factor.gradient(Y, (G + 10.0 * (Y - X)) * columns)
+        pair = ray.secant_pair(0.1, factor.gradient(X, G * columns), new)
+        known.append(method._look(factor, Y, pair, known[-1]))
+        X = Y
+    return known[1:]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 17), st.booleans(), st.sampled_from([1.0, 3.0]))
+def test_what_a_step_teaches_is_that_of_the_text(seed, k, is_complex, change):
+    method, factor = LearnedMetric(column_change=change, least=2), Stiefel().bind(np.eye(k))
+    found = learned_along(method, factor, seed, k, is_complex, 6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learned_metric, "has_few_columns", lambda P: False)
+        patch.setattr(compiled, "has_few_columns", lambda P: False)
+        expected = learned_along(method, factor, seed, k, is_complex, 6)
+    for new, old in zip(found, expected, strict=True):
+        assert new.metric.omega == pytest.approx(old.metric.omega, rel=1e-9)
+        assert (new.metric.D is None) == (old.metric.D is None)
+        for a, b in zip((new.metric.D, *new[1:9]), (old.metric.D, *old[1:9]), strict=True):
+            if b is not None:
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_a_step_without_a_normal_part_teaches_nothing(is_complex):
+    k, dtype = 3, complex if is_complex else float
+    factor, X = Stiefel().bind(np.eye(k)), np.eye(9, k, dtype=dtype)
+    W = X @ np.array([[0, 1, 2], [-1, 0, 3], [-2, -3, 0]], dtype)
+    ray, G = factor.ray(X, W), factor.gradient(X, W)
+    pair = ray.secant_pair(0.1, G, factor.gradient(ray(0.1), 2.0 * W))
+    known = Learned(Metric(), *(np.zeros((k, k), dtype),) * 2)
+    assert LearnedMetric()._look(factor, X, pair, known) == known._replace(steps=1)
 
 
 # -- the library without them

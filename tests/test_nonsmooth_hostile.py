@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,109 @@ def test_products_that_are_not_finite(k):
     given = {"method": stiefel.ProximalNewton(learn=False), "hessp": lambda X, V: np.nan * V}
     result = stiefel.minimize(fun.value_and_gradient, X0, nonsmooth=L1(0.3), **given)
     assert result.success, result.message
+
+
+SHAPES = {
+    "matrix": ((40, 3), float),
+    "vector": ((40, 1), float),
+    "many columns": ((40, 32), float),
+    "complex": ((40, 3), complex),
+}
+
+
+class InfiniteProx(L1):
+    """An answer that is infinite from the twentieth one on."""
+
+    def prox(self, V, t):
+        object.__setattr__(self, "calls", getattr(self, "calls", 0) + 1)
+        return super().prox(V, t) if self.calls < 20 else np.full_like(V, np.inf)
+
+
+class InfiniteGradient(L1):
+    def gradient(self, X):
+        return np.full_like(X, np.inf)
+
+
+class InfiniteDerivative(L1):
+    def prox_derivative(self, V, t):
+        return lambda W: np.full_like(W, np.inf)
+
+
+@pytest.fixture
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.usefixtures("no_warnings")
+@pytest.mark.parametrize("where", SHAPES)
+@pytest.mark.parametrize("kind", [InfiniteProx, InfiniteGradient, InfiniteDerivative])
+def test_infinite_answers_are_no_warnings(kind, where):
+    (n, k), dtype = SHAPES[where]
+    fun, X0 = SparsePCA(n, dtype=dtype), stiefel.random_point(n, k, seed=0, dtype=dtype)
+    result = stiefel.minimize(fun.value_and_gradient, X0, nonsmooth=kind(0.3), maxfun=40)
+    assert not result.success and np.isfinite(result.fun)
+    assert result.status is not Status.CONVERGED
+
+
+@pytest.mark.usefixtures("no_warnings")
+@pytest.mark.parametrize("where", SHAPES)
+@pytest.mark.parametrize("number", [np.inf, -np.inf, 1e308])
+def test_infinite_products_are_no_warnings(number, where):
+    (n, k), dtype = SHAPES[where]
+    fun, X0 = SparsePCA(n, dtype=dtype), stiefel.random_point(n, k, seed=0, dtype=dtype)
+    given = {"method": stiefel.ProximalNewton(learn=False, patience=0)}
+    given["hessp"] = lambda X, V: np.full_like(V, number)
+    result = stiefel.minimize(
+        fun.value_and_gradient, X0, nonsmooth=L1(0.3), maxfun=60, rtol=1e-3, **given
+    )
+    assert np.isfinite(result.fun)
+    assert result.success or result.status is Status.MAX_EVALUATIONS
+
+
+@pytest.mark.usefixtures("no_warnings")
+@pytest.mark.parametrize("where", SHAPES)
+@pytest.mark.parametrize("term", [L1, stiefel.RowNorms])
+def test_huge_weights(term, where):
+    """f and h are scaled by the larger of the two; infinite sums are called so."""
+    (n, k), dtype = SHAPES[where]
+    fun, X0 = SparsePCA(n, dtype=dtype), stiefel.random_point(n, k, seed=0, dtype=dtype)
+    result = stiefel.minimize(fun.value_and_gradient, X0, nonsmooth=term(1e200), maxfun=300)
+    assert result.success, result.message
+    assert 0.5e200 <= result.fun <= 40e200
+    result = stiefel.minimize(fun.value_and_gradient, X0, nonsmooth=term(1.5e308), maxfun=300)
+    assert result.status is Status.NOT_FINITE
+
+
+def test_warnings_of_the_function_are_the_users():
+    fun, calls = SparsePCA(40), []
+
+    def warning(X):
+        calls.append(None)
+        if len(calls) == 5:
+            np.log(np.array([-1.0]))
+        return fun.value_and_gradient(X)
+
+    X0 = stiefel.random_point(40, 3, seed=0)
+    with pytest.warns(RuntimeWarning, match="invalid value encountered in log"):
+        assert stiefel.minimize(warning, X0, nonsmooth=L1(0.3)).success
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "error", "sentence"),
+    [
+        ("value", 1j, TypeError, "the value of nonsmooth is 1j; expected a real number"),
+        ("value", "much", TypeError, "the value of nonsmooth is 'much'; expected a real number"),
+        ("gradient", np.zeros(3), ValueError, r"gradient of nonsmooth returned the shape \(3,\)"),
+        ("support", np.ones(3), ValueError, r"support of nonsmooth returned the shape \(3,\)"),
+        ("hessian", np.zeros((2, 2)), ValueError, r"the shape \(2, 2\); expected \(40, 3\)"),
+        ("stop_at_kinks", 0.0, ValueError, r"stop_at_kinks of nonsmooth returned the shape \(\)"),
+        ("prox_derivative", lambda W: W[0], ValueError, r"prox_derivative .* the shape \(3,\)"),
+    ],
+)
+def test_answers_of_another_form_are_told(method, answer, error, sentence):
+    kind = type("Mine", (L1,), {method: lambda self, *arguments: answer})
+    X0 = stiefel.random_point(40, 3, seed=0)
+    with pytest.raises(error, match=sentence):
+        stiefel.minimize(SparsePCA(40), X0, nonsmooth=kind(0.3))

@@ -7,6 +7,7 @@ import pytest
 
 import stiefel
 from stiefel import L1, RowNorms, Status
+from stiefel.backends.arrays import kernels_for
 
 METHODS = ("proximal-lbfgs", "proximal-newton", "proximal-gradient", "accelerated-proximal")
 FAST = METHODS[:2]
@@ -258,7 +259,10 @@ def test_single_precision():
     assert np.any(result.x == 0)
 
 
-def test_many_columns_by_conjugate_gradients():
+@pytest.mark.parametrize("way", ["kernels", "conjugate gradients"])
+def test_many_columns(way, monkeypatch):
+    if way != "kernels":
+        monkeypatch.setattr(kernels_for(np.zeros(1)), "compiled", None)
     fun, result = solve(n=80, k=16, mu=0.1, gtol=1e-6)
     assert result.success
     zeta = 2 * result.x @ result.multiplier - fun.value_and_gradient(result.x)[1]

@@ -9,8 +9,9 @@ from scipy import linalg
 import stiefel
 from runs import problem_of, states
 from stiefel import Euclidean, Grassmann, Stiefel
+from stiefel.backends.arrays import kernels_for
 from stiefel.objectives import Brockett, KohnSham
-from stiefel.solvers import METHODS, row_leaves
+from stiefel.solvers import METHODS, row_leaves, row_memory
 from stiefel.solvers.row_model import GIVEN_UP, OFF, Rows
 from test_row_model import perturbed, procrustes
 
@@ -144,6 +145,22 @@ def test_a_leaf_that_is_far_ahead_waits(monkeypatch):
     monkeypatch.setattr(row_leaves, "WAITS", 0.0)
     starts = [start(shapes, seed) for seed in range(3)]
     assert not all(states(AUTO, fun, x, kinds(shapes), 180)[-1].rows.on for x in starts)
+
+
+def test_a_leaf_that_waits_sees_its_gradient_as_the_others_change_it():
+    """It is near its minimum, and a weak coupling moves that while the other leaf goes on."""
+    shapes = [(40, 3), (40, 3)]
+    parts = Brockett.linear(40, 3), perturbed(Brockett.table(40, 3), 1e-1)
+    fun = coupled(tree(*parts), 1e-7)
+    waited = 0
+    for s in states(AUTO, fun, start(shapes, 0), kinds(shapes), 120):
+        known, G = s.rows.leaves and s.rows.leaves[0].known, s.at.G[0]
+        if known:
+            seen = row_memory.products(kernels_for(G), known.memory, G)
+            atol = 1e-12 * np.linalg.norm(G)
+            np.testing.assert_allclose(known.memory.seen, seen, rtol=0, atol=atol)
+            waited += np.linalg.norm(G) < row_leaves.WAITS * s.at.norm
+    assert waited > 5
 
 
 # -- coupled leaves -------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from runs import problem_of, states
 from stiefel import Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.objectives import Brockett, JointDiagonalization, KohnSham, Procrustes
-from stiefel.solvers import METHODS, RowModel, row_memory, row_model
-from stiefel.solvers.row_memory import _reliable, asymmetry
+from stiefel.solvers import METHODS, RowModel, row_memory, row_model, row_ritz
 from stiefel.solvers.row_model import GIVEN_UP, Columns
 from stiefel.solvers.row_recognition import symmetrising
+from stiefel.solvers.row_ritz import _reliable, asymmetry
 
 AUTO = METHODS["auto"]
 WITHOUT = replace(AUTO, rows=None)
@@ -123,9 +123,9 @@ def test_asymmetry_does_not_depend_on_the_lengths_of_steps():
 
 def vectors(known):
     """U and Z, one after the other."""
-    W, _, used, _ = known.memory
-    blocks = W[:used].conj().reshape(used, 2, -1, W.shape[-1])
-    return [blocks[:, i].reshape(-1, W.shape[-1]) for i in (0, 1)]
+    W, _, used, *_ = known.memory
+    rows = W[:used].conj().reshape(-1, 2, W.shape[-1])
+    return [rows[:, i] for i in (0, 1)]
 
 
 @pytest.mark.parametrize("offset", [0.0, 3.0])
@@ -157,7 +157,7 @@ def test_carried_gram_matrices_are_those_of_the_vectors(dtype):
     kernels = kernels_for(x)
     for s in taken[3:]:
         memory = s.rows.known.memory
-        anew = row_memory.with_grams(kernels, memory.W, memory.used, memory.XA)
+        anew = row_memory.with_grams(kernels, memory.W, memory.used, memory.XA, s.at.G)
         scale = 1.0 / np.sqrt(np.maximum(np.diagonal(anew.grams.WW).real, 1e-300))
         for carried, direct in zip(memory.grams, anew.grams, strict=True):
             size = scale[:, None] if len(direct) == len(scale) else 1.0
@@ -165,6 +165,7 @@ def test_carried_gram_matrices_are_those_of_the_vectors(dtype):
             assert np.abs(size * (carried - direct)).max() <= 1e-8 * max(
                 1.0, np.abs(size * direct).max()
             )
+        np.testing.assert_allclose(memory.seen, anew.seen, atol=1e-12 * np.abs(s.at.norm))
         U = vectors(s.rows.known)[0]
         U = U - memory.grams.WX[: len(U), : s.x.shape[1]].conj() @ s.x.T
         UU = U.conj() @ U.T
@@ -180,13 +181,12 @@ def newtons(fun, A, M, C, x, rotations):
     at, kernels, k = problem.gradient(x), kernels_for(x), x.shape[1]
     rest = linalg.null_space(x.conj().T)
     blocks = -(-rest.shape[1] // k)
-    W = np.zeros((2, blocks * k, len(x)), x.dtype)
-    W[:, : rest.shape[1]] = rest.conj().T, (A @ rest).conj().T
-    W = np.concatenate(W.reshape(2, blocks, k, len(x)), axis=1)
-    memory = row_memory.with_grams(kernels, W, blocks, np.concatenate((x, A @ x), axis=1))
-    known = row_model._with_ritz(
-        memory, Columns.of(np.linalg.inv(M), at.level), C if np.any(C) else None, True, 0
-    )
+    W = np.zeros((blocks * k, 2, len(x)), x.dtype)
+    W[: rest.shape[1], 0], W[: rest.shape[1], 1] = rest.conj().T, (A @ rest).conj().T
+    W, XA = W.reshape(blocks, 2 * k, len(x)), np.concatenate((x, A @ x), axis=1)
+    memory = row_memory.with_grams(kernels, W, blocks, XA, at.G)
+    columns, offset = Columns.of(np.linalg.inv(M)), C if np.any(C) else None
+    known = row_model._with_ritz(kernels, memory, columns, at.level, offset, True, 0)
     assert len(known.ritz.theta) == rest.shape[1]
     T = -AUTO.rows.direction(problem.geometry, known, None, x, at, not rotations)
     H = A @ T @ M - T @ at.level
@@ -279,7 +279,7 @@ def test_functions_of_the_span_gain_on_their_own_manifold():
 
 def test_the_lowest_ritz_vectors_are_worth_keeping(monkeypatch):
     """With the highest ones in their place twice as many evaluations are needed."""
-    fun, shape, original = Brockett.table(200, 5), (200, 5), row_memory.lowest_and_newest
+    fun, shape, original = Brockett.table(200, 5), (200, 5), row_ritz.lowest_and_newest
     thick = spent(fun, shape, AUTO, (0, 1))
 
     def highest(ritz, normal, lowest, size):
@@ -298,7 +298,7 @@ def test_old_memory_that_has_decayed_is_forgotten():
         taken = states(AUTO, Brockett.linear(400, k), x, Stiefel(), 90)
         assert all(s.rows.on for s in taken[3:])
         for s in taken[3:]:
-            grams = row_memory.Stacked(s.rows.known.memory.grams.WW)
+            grams = row_ritz.Stacked(s.rows.known.memory.grams.WW)
             squares = np.diagonal(grams.UU)
             assert asymmetry(grams.UZ, squares) <= AUTO.rows.decay
             assert asymmetry(grams.UZ[-k:, -k:], squares[-k:]) < 1e-6
@@ -331,9 +331,9 @@ def test_a_step_that_only_rotates_adds_no_block():
     known = np.eye(3), None
     memory = row_memory.begun(k, 5, S, a * S, X0, problem.gradient(X0), *known)
     X = X0 @ linalg.expm(0.1 * (lambda R: R - R.T)(rng.standard_normal((3, 3))))
-    assert row_memory.grown(k, memory, X, problem.gradient(X), *known).used == 1
+    assert row_memory.grown(k, memory, X, problem.gradient(X), *known)[0].used == 1
     X = stiefel.nearest(X + 1e-3 * rng.standard_normal(X.shape))
-    assert row_memory.grown(k, memory, X, problem.gradient(X), *known).used == 2
+    assert row_memory.grown(k, memory, X, problem.gradient(X), *known)[0].used == 2
 
 
 def test_many_columns_are_learned_unless_the_gradient_has_a_constant_part():
@@ -416,7 +416,7 @@ def test_functions_of_the_span_gain(name):
 def test_ritz_vectors_that_errors_have_spoilt_are_left_out(monkeypatch):
     fun, seeds = KohnSham(200, 1.0), (0, 1, 2)
     careful = spent(fun, (200, 6), AUTO, seeds)
-    monkeypatch.setattr(row_memory, "UNRELIABLE", 1e9)
+    monkeypatch.setattr(row_ritz, "UNRELIABLE", 1e9)
     assert spent(fun, (200, 6), AUTO, seeds) > 1.3 * careful
 
 
@@ -473,7 +473,7 @@ def test_older_blocks_of_an_inexact_model_are_nearly_symmetric():
     fun, seeds = local_energy(200, 10.0), range(4)
     for s in states(AUTO, fun, stiefel.random_point(200, 5, seed=0), Stiefel(), 60):
         if s.rows.on:
-            grams = row_memory.Stacked(s.rows.known.memory.grams.WW)
+            grams = row_ritz.Stacked(s.rows.known.memory.grams.WW)
             assert grams.UU.shape == (5, 5) or (
                 asymmetry(grams.UZ, np.diagonal(grams.UU)) <= AUTO.rows.nearly
             )

@@ -419,8 +419,8 @@ def without(name):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda h: h.update(format=3), "newer version"),
-        (lambda h: h.update(format=1), "older version of stiefel that wrote it"),
+        (lambda h: h.update(format=4), "newer version"),
+        (lambda h: h.update(format=2), "older version of stiefel that wrote it"),
         (lambda h: h.update(format="x"), "format 'x'"),
         (lambda h: h.update(format=True), "format True"),
         (lambda h: h.pop("fingerprint"), "does not say what was solved"),

@@ -49,9 +49,10 @@ size_t entry_of(Arrays *a, PyObject *object)
     return entry;
 }
 
-void *shaped_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry)
+static void *with_shape(Arrays *a, PyObject *object, int flags, int axes, Py_ssize_t *shape,
+                        size_t *entry)
 {
-    Py_buffer *view = opened(a, object, PyBUF_C_CONTIGUOUS);
+    Py_buffer *view = opened(a, object, flags);
     if (view == NULL)
         return NULL;
     if (view->ndim != axes) {
@@ -63,6 +64,16 @@ void *shaped_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, siz
         shape[i] = view->shape[i];
     *entry = (size_t)view->itemsize;
     return view->buf;
+}
+
+void *shaped_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry)
+{
+    return with_shape(a, object, PyBUF_C_CONTIGUOUS, axes, shape, entry);
+}
+
+void *writable_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry)
+{
+    return with_shape(a, object, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, axes, shape, entry);
 }
 
 double *real_numbers(Arrays *a, PyObject *object, Py_ssize_t *count, enum Access access)
@@ -97,6 +108,8 @@ void *workspace(Arrays *a, size_t bytes)
 
 double number(Arrays *a, PyObject *object)
 {
+    if (a->failed) /* the first error is the one to be told */
+        return 0.0;
     double value = PyFloat_AsDouble(object);
     if (value == -1.0 && PyErr_Occurred())
         a->failed = 1;
@@ -105,6 +118,8 @@ double number(Arrays *a, PyObject *object)
 
 long integer(Arrays *a, PyObject *object)
 {
+    if (a->failed)
+        return 0;
     long value = PyLong_AsLong(object);
     if (value == -1 && PyErr_Occurred())
         a->failed = 1;

@@ -37,6 +37,9 @@ size_t entry_of(Arrays *a, PyObject *object);
 /* An array whose shape the kernel learns from it. */
 void *shaped_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry);
 
+/* The same, to be written. */
+void *writable_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry);
+
 /* An array of doubles or of complex doubles, of any shape, as its real numbers.  `count` is how many
  * are expected, or ANY: then it is set. */
 enum { ANY = -1 };

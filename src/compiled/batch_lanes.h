@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "processors.h"
+
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are never handed from one file to another */
 enum { LANES = 8 };
@@ -20,7 +22,6 @@ typedef double V __attribute__((vector_size(8 * LANES)));
 typedef float F __attribute__((vector_size(4 * LANES)));
 #define TO_SINGLE(v) __builtin_convertvector(v, F)
 #define TO_DOUBLE(f) __builtin_convertvector(f, V)
-#define INLINE static inline __attribute__((always_inline, unused))
 #define LANE(v, l) ((v)[l])
 #define SOON(address) __builtin_prefetch(address)
 #else
@@ -29,19 +30,8 @@ typedef double V;
 typedef float F;
 #define TO_SINGLE(v) ((float)(v))
 #define TO_DOUBLE(f) ((double)(f))
-#define INLINE static inline
 #define LANE(v, l) (v)
 #define SOON(address)
-#endif
-
-/* A kernel once for every generation of processors, where the loader can choose. */
-#if defined(__GNUC__) && defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
-#if __has_attribute(target_clones)
-#define FOR_PROCESSORS __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-#endif
-#ifndef FOR_PROCESSORS
-#define FOR_PROCESSORS
 #endif
 
 enum { ALIGNMENT = 64 };

@@ -12,17 +12,25 @@ typedef void (*Gemv)(char *, int *, int *, double *, double *, int *, double *, 
 typedef double (*Dot)(int *, double *, int *, double *, int *);
 typedef void (*Syevd)(char *, char *, int *, double *, int *, double *, double *, int *, int *,
                       int *, int *);
-typedef void (*Sygv)(int *, char *, char *, int *, double *, int *, double *, int *, double *,
-                     double *, int *, int *);
+typedef void (*Heevd)(char *, char *, int *, void *, int *, double *, void *, int *, double *, int *,
+                      int *, int *, int *);
 typedef void (*Potrf)(char *, int *, double *, int *, int *);
+typedef void (*Pocon)(char *, int *, double *, int *, double *, double *, double *, int *, int *);
+typedef void (*Potrs)(char *, int *, int *, double *, int *, double *, int *, int *);
+typedef void (*Pstrf)(char *, int *, void *, int *, int *, int *, double *, double *, int *);
+typedef void (*Trtri)(char *, char *, int *, void *, int *, int *);
 
 static Gemm dgemm, zgemm;
 static Gesv dgesv, zgesv;
 static Gemv dgemv;
 static Dot ddot;
 static Syevd dsyevd;
-static Sygv dsygv;
+static Heevd zheevd;
 static Potrf dpotrf;
+static Pocon dpocon;
+static Potrs dpotrs;
+static Pstrf dpstrf, zpstrf;
+static Trtri dtrtri, ztrtri;
 
 /* What Cython publishes under a name; SciPy with 64-bit integers would say so in the signature. */
 static void *published(PyObject *table, const char *name)
@@ -61,12 +69,20 @@ int load_blas(void)
                  (dgesv = (Gesv)published(lapack, "dgesv")) &&
                  (zgesv = (Gesv)published(lapack, "zgesv")) &&
                  (dsyevd = (Syevd)published(lapack, "dsyevd")) &&
-                 (dsygv = (Sygv)published(lapack, "dsygv")) &&
-                 (dpotrf = (Potrf)published(lapack, "dpotrf"));
+                 (zheevd = (Heevd)published(lapack, "zheevd")) &&
+                 (dpotrf = (Potrf)published(lapack, "dpotrf")) &&
+                 (dpocon = (Pocon)published(lapack, "dpocon")) &&
+                 (dpotrs = (Potrs)published(lapack, "dpotrs")) &&
+                 (dpstrf = (Pstrf)published(lapack, "dpstrf")) &&
+                 (zpstrf = (Pstrf)published(lapack, "zpstrf")) &&
+                 (dtrtri = (Trtri)published(lapack, "dtrtri")) &&
+                 (ztrtri = (Trtri)published(lapack, "ztrtri"));
     Py_XDECREF(blas);
     Py_XDECREF(lapack);
     return loaded ? 0 : -1;
 }
+
+static int at_least_one(Py_ssize_t rows) { return rows > 0 ? (int)rows : 1; } /* BLAS insists */
 
 /* Row-major matrices are the transposes of column-major ones: Cᵀ = op(B)ᵀ op(A)ᵀ. */
 static void multiply(Gemm gemm, enum Form a, enum Form b, Py_ssize_t m, Py_ssize_t n,
@@ -75,7 +91,7 @@ static void multiply(Gemm gemm, enum Form a, enum Form b, Py_ssize_t m, Py_ssize
 {
     char form_a = a == PLAIN ? 'N' : 'C', form_b = b == PLAIN ? 'N' : 'C';
     int m_ = (int)m, n_ = (int)n, inner_ = (int)inner;
-    int a_ = (int)rows_a, b_ = (int)rows_b, c_ = (int)rows_c;
+    int a_ = at_least_one(rows_a), b_ = at_least_one(rows_b), c_ = at_least_one(rows_c);
     gemm(&form_b, &form_a, &n_, &m_, &inner_, alpha, (void *)B, &b_, (void *)A, &a_, beta, C, &c_);
 }
 
@@ -123,7 +139,7 @@ void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A)
             B[i] = NAN;
 }
 
-int d_eigh(Py_ssize_t m, double *A, double *values)
+int d_lapack_eigh(Py_ssize_t m, double *A, double *values)
 {
     char vectors = 'V', half = 'U';
     int size = (int)m, length = 1 + 6 * size + 2 * size * size, integers = 3 + 5 * size, info = 0;
@@ -136,14 +152,18 @@ int d_eigh(Py_ssize_t m, double *A, double *values)
     return info;
 }
 
-int d_relative_values(Py_ssize_t m, double *A, double *B, double *values)
+int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values)
 {
-    char none = 'N', half = 'U';
-    int size = (int)m, length = 34 * size, kind = 1, info = 0; /* 32 columns at a time */
-    double *room = malloc(sizeof(double) * (size_t)length);
+    char vectors = 'V', half = 'U';
+    int size = (int)m, length = 2 * size + size * size, integers = 3 + 5 * size, info = 0;
+    int reals = 1 + 5 * size + 2 * size * size;
+    size_t bytes = sizeof(zdouble) * (size_t)length + sizeof(double) * (size_t)reals;
+    zdouble *room = malloc(bytes + sizeof(int) * (size_t)integers);
     if (room == NULL)
         return 1;
-    dsygv(&kind, &none, &half, &size, A, &size, B, &size, values, room, &length, &info);
+    double *real = (double *)(room + length);
+    zheevd(&vectors, &half, &size, A, &size, values, room, &length, real, &reals,
+           (int *)(real + reals), &integers, &info);
     free(room);
     return info;
 }
@@ -158,6 +178,65 @@ int d_cholesky(Py_ssize_t m, double *A)
             A[i * m + j] = 0.0;
     return info;
 }
+
+int d_well_conditioned_cholesky(Py_ssize_t m, double *A, double least)
+{
+    char half = 'U';
+    int size = (int)m, info = 0;
+    double norm = 0.0, estimate = 0.0, *room = malloc(sizeof(double) * (size_t)(4 * m));
+    if (room == NULL)
+        return 0;
+    for (Py_ssize_t i = 0; i < m; i++) {
+        double sum = 0.0;
+        for (Py_ssize_t j = 0; j < m; j++)
+            sum += fabs(A[i * m + j]);
+        norm = fmax(norm, sum);
+    }
+    dpotrf(&half, &size, A, &size, &info);
+    if (info == 0)
+        dpocon(&half, &size, A, &size, &norm, &estimate, room, (int *)(room + 3 * m), &info);
+    free(room);
+    return info == 0 && estimate >= least;
+}
+
+void d_solve_cholesky(Py_ssize_t m, double *L, double *x)
+{
+    char half = 'U';
+    int size = (int)m, one = 1, info = 0;
+    dpotrs(&half, &size, &one, L, &size, x, &size, &info);
+}
+
+/* To LAPACK the matrix is its transpose: there the factor is the upper triangle. */
+static Py_ssize_t pivoted(Pstrf pstrf, Py_ssize_t m, void *A, int *pivots, double least,
+                          double *room)
+{
+    char half = 'U';
+    int size = (int)m, rank = 0, info = 0;
+    pstrf(&half, &size, A, &size, pivots, &rank, &least, room, &info);
+    for (Py_ssize_t i = 0; i < m; i++)
+        pivots[i]--; /* they count from one */
+    return rank;
+}
+
+Py_ssize_t d_pivoted_cholesky(Py_ssize_t m, double *A, int *pivots, double least, double *room)
+{
+    return pivoted(dpstrf, m, A, pivots, least, room);
+}
+
+Py_ssize_t z_pivoted_cholesky(Py_ssize_t m, zdouble *A, int *pivots, double least, double *room)
+{
+    return pivoted(zpstrf, m, A, pivots, least, room);
+}
+
+static void invert(Trtri trtri, Py_ssize_t m, void *L, Py_ssize_t rows)
+{
+    char half = 'U', diagonal = 'N';
+    int size = (int)m, apart = at_least_one(rows), info = 0;
+    trtri(&half, &diagonal, &size, L, &apart, &info);
+}
+
+void d_invert_lower(Py_ssize_t m, double *L, Py_ssize_t rows) { invert(dtrtri, m, L, rows); }
+void z_invert_lower(Py_ssize_t m, zdouble *L, Py_ssize_t rows) { invert(ztrtri, m, L, rows); }
 
 static void gemv(char form, Py_ssize_t m, Py_ssize_t n, double alpha, const double *A,
                  const double *x, double beta, double *y)

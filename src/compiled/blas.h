@@ -29,14 +29,29 @@ void z_multiply(enum Form a, enum Form b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t
 void d_divide(Py_ssize_t n, Py_ssize_t m, double *B, double *A);
 void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A);
 
-/* Eigenvalues, rising, of the symmetric A; its rows become the eigenvectors.  0 if they converged. */
-int d_eigh(Py_ssize_t m, double *A, double *values);
-
-/* Eigenvalues, rising, of B⁻¹A for a symmetric A and a positive definite B; both are overwritten. */
-int d_relative_values(Py_ssize_t m, double *A, double *B, double *values);
+/* Eigenvalues, rising, of the Hermitian A; its rows become the eigenvectors, conjugated.  0 if they
+ * converged.  See `eigen.h` for small matrices. */
+int d_lapack_eigh(Py_ssize_t m, double *A, double *values);
+int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values);
 
 /* The lower triangle L with A = LLᵀ in place of A, and zeros above; nonzero if there is none. */
 int d_cholesky(Py_ssize_t m, double *A);
+
+/* The lower triangle L in place of A with A = LLᵀ, 1, where no eigenvalue is below `least` of the
+ * largest by LAPACK's estimate in the 1-norm, which errs on the safe side; 0 otherwise. */
+int d_well_conditioned_cholesky(Py_ssize_t m, double *A, double least);
+
+/* x ← (LLᵀ)⁻¹x. */
+void d_solve_cholesky(Py_ssize_t m, double *L, double *x);
+
+/* The lower triangle L in place of A with LLᴴ = PᵀAP, as far as pivots are above `least`; the rank.
+ * Row i of it is row pivots[i] of A.  Room for 2m. */
+Py_ssize_t d_pivoted_cholesky(Py_ssize_t m, double *A, int *pivots, double least, double *room);
+Py_ssize_t z_pivoted_cholesky(Py_ssize_t m, zdouble *A, int *pivots, double least, double *room);
+
+/* L⁻¹ in place of an m×m lower triangle L with rows `rows` apart. */
+void d_invert_lower(Py_ssize_t m, double *L, Py_ssize_t rows);
+void z_invert_lower(Py_ssize_t m, zdouble *L, Py_ssize_t rows);
 
 /* y ← alpha Ax + beta y of an m×n matrix, and with its transpose. */
 void d_times(Py_ssize_t m, Py_ssize_t n, double alpha, const double *A, const double *x,

@@ -50,7 +50,7 @@ static inline double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) 
     Py_BEGIN_ALLOW_THREADS if ((entry) == sizeof(double)) { real; } else { complex; }              \
     Py_END_ALLOW_THREADS
 
-static const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k,
+const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k,
                               size_t *entry)
 {
     Py_ssize_t shape[2] = {0, 0};
@@ -129,6 +129,15 @@ PyObject *prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("dd", out[0], out[1]));
 }
 
+void prepare_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *U,
+                    double theta, void *const *f, double *out, void *room)
+{
+    if (entry == sizeof(double))
+        d_prepare_tangent(n, k, X, U, theta, f[0], f[1], f[2], f[3], out, room);
+    else
+        z_prepare_tangent(n, k, X, U, theta, f[0], f[1], f[2], f[3], out, room);
+}
+
 /* prepare_tangent(X, T, θ, gram, basis, cobasis, K) -> ‖XᴴX − I‖², ‖φ(W)‖², ‖T‖² */
 PyObject *prepare_tangent(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -144,11 +153,11 @@ PyObject *prepare_tangent(PyObject *self, PyObject *const *args, Py_ssize_t coun
     void *f[4];
     for (int i = 0; i < 4; i++)
         f[i] = array(&a, args[3 + i], 4 * k * k, e, WRITE);
-    void *room = workspace(&a, e * (size_t)(5 * k * k));
+    void *room = workspace(&a, e * aim_room(k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_prepare_tangent(n, k, X, U, theta, f[0], f[1], f[2], f[3], out, room),
-                z_prepare_tangent(n, k, X, U, theta, f[0], f[1], f[2], f[3], out, room))
+    Py_BEGIN_ALLOW_THREADS prepare_matrix(e, n, k, X, U, theta, f, out, room);
+    Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("ddd", out[0], out[1], out[2]));
 }
 
@@ -193,12 +202,13 @@ PyObject *point(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* secant_pair(X, U, basis, cobasis, K, N, t, G, rotation, G⁺, s, y, yᴴy) */
+/* secant_pair(X, U, basis, cobasis, K, N, t, G, rotation, G⁺, s, y, yᴴy) -> ⟨G⁺, s⟩, ‖y‖² */
 PyObject *secant_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Py_ssize_t n, k;
     size_t e;
+    double slope = 0.0, square = 0.0;
     if (!counted(count, 13))
         return NULL;
     const void *X = point_like(&a, args[0], &n, &k, &e);
@@ -218,7 +228,10 @@ PyObject *secant_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
         e,
         d_secant_pair(n, k, X, U, f[0], f[1], f[2], f[3], t, G, rotation, G_new, s, y, yy, room),
         z_secant_pair(n, k, X, U, f[0], f[1], f[2], f[3], t, G, rotation, G_new, s, y, yy, room))
-    return finish(&a, Py_NewRef(Py_None));
+    slope = d_dot(n * k * (Py_ssize_t)(e / sizeof(double)), G_new, s);
+    for (Py_ssize_t i = 0; i < k * k; i += k + 1)
+        square += *(const double *)((const char *)yy + (size_t)i * e);
+    return finish(&a, Py_BuildValue("dd", slope, square));
 }
 
 /* transport(X, U, basis, cobasis, N, t, V, Q(t)V) */
@@ -266,6 +279,17 @@ PyObject *velocity(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
+size_t aim_room(Py_ssize_t k) { return (size_t)(5 * k * k + rows_of_block(k) * k); }
+
+void raise_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void *W, const void *D,
+                  double omega, void *room)
+{
+    if (entry == sizeof(double))
+        d_raise_index(n, k, X, W, D, omega, room);
+    else
+        z_raise_index(n, k, X, W, D, omega, room);
+}
+
 /* raise_index(X, W, D or None, ω): φ(W) in place of W */
 PyObject *raise_index(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -278,11 +302,11 @@ PyObject *raise_index(PyObject *self, PyObject *const *args, Py_ssize_t count)
     void *W = array(&a, args[1], n * k, e, WRITE);
     const void *D = optional_array(&a, args[2], k * k, e);
     double omega = number(&a, args[3]);
-    void *room = workspace(&a, e * (size_t)(2 * k * k + rows_of_block(k) * k));
+    void *room = workspace(&a, e * aim_room(k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_raise_index(n, k, X, W, D, omega, room),
-                z_raise_index(n, k, X, W, D, omega, room))
+    Py_BEGIN_ALLOW_THREADS raise_matrix(e, n, k, X, W, D, omega, room);
+    Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
 

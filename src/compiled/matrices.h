@@ -5,6 +5,27 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "arrays.h"
+#include "blas.h"
+
+/* `ray.squares` for other kernels; see matrices.inc. */
+void d_squares(Py_ssize_t k, double t, const double *gram, const double *basis, const double *K,
+               const double *B, const double *yy, double *SS, double *TT, double *out, double *room);
+void z_squares(Py_ssize_t k, double t, const zdouble *gram, const zdouble *basis, const zdouble *K,
+               const zdouble *B, const zdouble *yy, zdouble *SS, zdouble *TT, double *out,
+               zdouble *room);
+
+/* An n×k matrix of doubles or of complex ones. */
+const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k, size_t *entry);
+
+/* `metric.raise_index` over W and `cayley.prepare_tangent`, of matrices whose entries have so many
+ * bytes; the room is for so many entries. */
+size_t aim_room(Py_ssize_t k);
+void prepare_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *U,
+                    double theta, void *const *f, double *out, void *room);
+void raise_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void *W, const void *D,
+                  double omega, void *room);
+
 PyObject *lower_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *prepare_tangent(PyObject *, PyObject *const *, Py_ssize_t);

@@ -1,104 +1,59 @@
-/* The learned metric: `geometry.metric.mean_metric` and `spread` of real k×k matrices, and the scales
- * of the leaves of a tree.
- *
- * An eigenvector is a row here: to LAPACK, which counts by columns, a symmetric matrix is itself.
+/* The learned metric: `geometry.metric.mean_metric` and `spread` of k×k matrices, what is learned from
+ * a step, and the scales of the leaves of a tree.  The formulas of one matrix are in metric.inc.
  */
 #include "metric.h"
 
+#include <complex.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "arrays.h"
 #include "blas.h"
+#include "eigen.h"
+#include "matrices.h"
 
-/* out = Vᵀ diag(values) V for eigenvectors in the rows of V; room for k². */
-static void rebuilt(Py_ssize_t k, const double *V, const double *values, double *out, double *room)
-{
-    for (Py_ssize_t i = 0; i < k; i++)
-        for (Py_ssize_t j = 0; j < k; j++)
-            room[i * k + j] = values[i] * V[i * k + j];
-    d_multiply(ADJOINT, PLAIN, k, k, k, 1.0, V, k, room, k, 0.0, out, k);
-}
+/* What a step tells, and how it is learned from; the names are those of `LearnedMetric`. */
+typedef struct {
+    double t, power, memory, news, change, range, least;
+    const void *gram, *basis, *K, *B, *yy;
+} Told;
 
-static void symmetrised(Py_ssize_t k, double *A)
-{
-    for (Py_ssize_t i = 0; i < k; i++)
-        for (Py_ssize_t j = i + 1; j < k; j++)
-            A[i * k + j] = A[j * k + i] = 0.5 * (A[i * k + j] + A[j * k + i]);
-}
+/* What is known before the step, and after it; the sums are Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖². */
+typedef struct {
+    double weight, judged, ratio, sums[4];
+    int seen, replaced;
+} Sums;
 
-/* A little off the singular ones. */
-static void regular(Py_ssize_t k, double share, const double *A, double *out)
-{
-    double trace = 0.0;
-    memcpy(out, A, sizeof(double) * (size_t)(k * k));
-    for (Py_ssize_t i = 0; i < k; i++)
-        trace += A[i * k + i];
-    for (Py_ssize_t i = 0; i < k; i++)
-        out[i * k + i] += share * (trace / (double)k) + sqrt(DBL_MIN);
-}
+#define T double
+#define FN(name) d_##name
+#define CONJ(x) (x)
+#define REAL(x) (x)
+#define SQUARE(x) ((x) * (x))
+#include "metric.inc"
+#undef T
+#undef FN
+#undef CONJ
+#undef REAL
+#undef SQUARE
 
-/* D = M⁻¹ with MPM = R, determinant one, condition at most `ratio`; see `fused.mean_metric`.
- * With P = LLᵀ and LᵀRL = VᵀλV, D = (LVᵀ) λ^{-½} (LVᵀ)ᵀ.  Room for 4k² + k; 0 if it exists. */
-static int mean(Py_ssize_t k, const double *P, const double *R, double ratio, double *D,
-                double *room)
-{
-    double *L = room, *A = L + k * k, *B = A + k * k, *C = B + k * k, *values = C + k * k;
-    double sum = 0.0;
-    regular(k, 1e-3, P, L);
-    regular(k, 1e-6, R, A);
-    if (d_cholesky(k, L))
-        return 1;
-    d_multiply(PLAIN, PLAIN, k, k, k, 1.0, A, k, L, k, 0.0, B, k);
-    d_multiply(ADJOINT, PLAIN, k, k, k, 1.0, L, k, B, k, 0.0, A, k);
-    symmetrised(k, A);
-    if (d_eigh(k, A, values))
-        return 1;
-    /* R is a difference: what is beneath the rounding of the largest value is not known. */
-    double least = fmax(DBL_EPSILON * values[k - 1], DBL_MIN);
-    for (Py_ssize_t i = 0; i < k; i++)
-        values[i] = 1.0 / sqrt(fmax(values[i], least));
-    d_multiply(PLAIN, ADJOINT, k, k, k, 1.0, A, k, L, k, 0.0, B, k); /* rows: (LVᵀ)ᵀ */
-    rebuilt(k, B, values, A, C);
-    symmetrised(k, A);
-    if (d_eigh(k, A, values))
-        return 1;
-    least = DBL_EPSILON * values[k - 1];
-    for (Py_ssize_t i = 0; i < k; i++)
-        values[i] = fmax(values[i], least);
-    for (Py_ssize_t i = k - 1; i >= 0; i--)
-        values[i] = fmin(values[i] / values[0], ratio);
-    for (Py_ssize_t i = 0; i < k; i++)
-        sum += log(values[i]);
-    for (Py_ssize_t i = 0; i < k; i++)
-        values[i] /= exp(sum / (double)k);
-    rebuilt(k, A, values, D, C);
-    return 0;
-}
+static inline double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
 
-/* The condition number of D relative to E; E may be NULL for I.  Room for 2k² + k. */
-static double condition(Py_ssize_t k, const double *D, const double *E, double *room)
-{
-    double *A = room, *B = A + k * k, *values = B + k * k;
-    memcpy(A, D, sizeof(double) * (size_t)(k * k));
-    symmetrised(k, A);
-    memset(B, 0, sizeof(double) * (size_t)(k * k));
-    for (Py_ssize_t i = 0; i < k; i++)
-        B[i * k + i] = 1.0;
-    if (E != NULL)
-        memcpy(B, E, sizeof(double) * (size_t)(k * k));
-    return d_relative_values(k, A, B, values) ? NAN : values[k - 1] / values[0];
-}
+#define T zdouble
+#define FN(name) z_##name
+#define CONJ(x) conj(x)
+#define REAL(x) creal(x)
+#define SQUARE(x) squared(x)
+#include "metric.inc"
 
-/* A k×k matrix of doubles. */
-static const double *square_matrix(Arrays *a, PyObject *object, Py_ssize_t *k)
+/* A k×k matrix of doubles, or of complex ones. */
+static const void *square_matrix(Arrays *a, PyObject *object, Py_ssize_t *k, size_t *entry)
 {
     Py_ssize_t shape[2] = {0, 0};
-    size_t entry = 0;
-    const double *A = shaped_array(a, object, 2, shape, &entry);
+    const void *A = shaped_array(a, object, 2, shape, entry);
     *k = shape[0];
-    if (A != NULL && (shape[0] != shape[1] || *k < 1 || entry != sizeof(double))) {
+    int fits = *entry == sizeof(double) || *entry == sizeof(zdouble);
+    if (A != NULL && (shape[0] != shape[1] || *k < 1 || !fits)) {
         PyErr_Format(PyExc_ValueError, "a matrix is %zd by %zd; expected a square one of doubles",
                      shape[0], shape[1]);
         a->failed = 1;
@@ -111,18 +66,20 @@ PyObject *mean_metric(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Py_ssize_t k;
+    size_t e = 0;
     if (!counted(count, 4))
         return NULL;
-    const double *P = square_matrix(&a, args[0], &k);
-    const double *R = array(&a, args[1], k * k, sizeof(double), READ);
+    const void *P = square_matrix(&a, args[0], &k, &e);
+    const void *R = array(&a, args[1], k * k, e, READ);
     double ratio = number(&a, args[2]);
-    double *D = array(&a, args[3], k * k, sizeof(double), WRITE);
-    double *room = workspace(&a, sizeof(double) * (size_t)(4 * k * k + k));
+    void *D = array(&a, args[3], k * k, e, WRITE);
+    void *room = workspace(&a, e * (size_t)(5 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    if (mean(k, P, R, ratio, D, room))
-        for (Py_ssize_t i = 0; i < k * k; i++)
-            D[i] = NAN;
+    int real = e == sizeof(double);
+    if (real ? d_mean(k, P, R, ratio, D, room) : z_mean(k, P, R, ratio, D, room))
+        for (Py_ssize_t i = 0; i < k * k * (real ? 1 : 2); i++)
+            ((double *)D)[i] = NAN;
     return finish(&a, Py_NewRef(Py_None));
 }
 
@@ -131,14 +88,56 @@ PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Py_ssize_t k;
+    size_t e = 0;
     if (!counted(count, 2))
         return NULL;
-    const double *D = square_matrix(&a, args[0], &k);
-    const double *E = optional_array(&a, args[1], k * k, sizeof(double));
-    double *room = workspace(&a, sizeof(double) * (size_t)(2 * k * k + k));
+    const void *D = square_matrix(&a, args[0], &k, &e);
+    const void *E = optional_array(&a, args[1], k * k, e);
+    void *room = workspace(&a, e * (size_t)(4 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    return finish(&a, PyFloat_FromDouble(condition(k, D, E, room)));
+    double found = e == sizeof(double) ? d_condition(k, D, E, room) : z_condition(k, D, E, room);
+    return finish(&a, PyFloat_FromDouble(found));
+}
+
+/* learn(t, gram, basis, K, B, yᴴy, P, R, D or None, weight, judged, ratio, sums (4), power, memory,
+ * news, change, range, least, P⁺, R⁺, D⁺) -> weight, judged, ratio, sums (4) and whether D⁺ differs
+ * from D by more than `change`; None for a step that tells nothing */
+PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t k;
+    size_t e = 0;
+    if (!counted(count, 25))
+        return NULL;
+    Told told = {.t = number(&a, args[0])};
+    told.B = square_matrix(&a, args[4], &k, &e);
+    told.gram = array(&a, args[1], 4 * k * k, e, READ);
+    told.basis = array(&a, args[2], 4 * k * k, e, READ);
+    told.K = array(&a, args[3], 4 * k * k, e, READ);
+    told.yy = array(&a, args[5], k * k, e, READ);
+    const void *P = array(&a, args[6], k * k, e, READ), *R = array(&a, args[7], k * k, e, READ);
+    const void *E = optional_array(&a, args[8], k * k, e);
+    double given[13];
+    for (int i = 0; i < 13; i++)
+        given[i] = number(&a, args[9 + i]);
+    Sums s = {given[0], given[1], given[2], {given[3], given[4], given[5], given[6]}, 0, 0};
+    told.power = given[7], told.memory = given[8], told.news = given[9];
+    told.change = given[10], told.range = given[11], told.least = given[12];
+    void *out[3];
+    for (int i = 0; i < 3; i++)
+        out[i] = array(&a, args[22 + i], k * k, e, WRITE);
+    void *room = workspace(&a, e * (size_t)(7 * k * k));
+    if (a.failed)
+        return finish(&a, NULL);
+    if (e == sizeof(double))
+        d_learn(k, &told, P, R, E, &s, out[0], out[1], out[2], room);
+    else
+        z_learn(k, &told, P, R, E, &s, out[0], out[1], out[2], room);
+    if (!s.seen)
+        return finish(&a, Py_NewRef(Py_None));
+    return finish(&a, Py_BuildValue("dddddddi", s.weight, s.judged, s.ratio, s.sums[0], s.sums[1],
+                                    s.sums[2], s.sums[3], s.replaced));
 }
 
 /* 1 for the softest part of stiffness W/N, and for those that are not known. */

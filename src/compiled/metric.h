@@ -6,6 +6,7 @@
 #include <Python.h>
 
 PyObject *mean_metric(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *learn(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *spread(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *weighed(PyObject *, PyObject *const *, Py_ssize_t);
 

@@ -5,10 +5,13 @@
  */
 #include "batch.h"
 #include "blas.h"
+#include "eigen.h"
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
+#include "normal.h"
 #include "pairs.h"
+#include "rows.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -43,12 +46,27 @@ static PyMethodDef kernels[] = {
     KERNEL(framed_gradient),
     KERNEL(framed_ray),
     KERNEL(framed_point),
+    KERNEL(eigh_rows),
     KERNEL(mean_metric),
+    KERNEL(learn),
     KERNEL(spread),
     KERNEL(weighed),
     KERNEL(remember_pair),
     KERNEL(first_loop),
     KERNEL(second_loop),
+    KERNEL(matrix_aim),
+    KERNEL(rows_grown),
+    KERNEL(rows_grams),
+    KERNEL(rows_combined),
+    KERNEL(rows_ritz),
+    KERNEL(rows_inverse),
+    KERNEL(normal_factor),
+    KERNEL(normal_solve),
+    KERNEL(tangent_part),
+    KERNEL(restore_zeros),
+    KERNEL(compact_model),
+    KERNEL(learn_columns),
+    KERNEL(proximal_step),
     KERNEL(batch_lower),
     KERNEL(batch_trial),
     KERNEL(batch_pair),

@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "matrices.h"
 
 /* remember_pair(S, Y, row, gone, s, y, ⟨s, y⟩, R⁻¹, diagonal): the pair in its row, with its column
  * of R⁻¹; a row `gone` counts no more, unless it is −1 */
@@ -48,7 +49,30 @@ PyObject *remember_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* first_loop(S, Y, R⁻¹, g, q, a): a = R⁻¹Sᵀg and q = g − Ya */
+/* a = R⁻¹Sᵀg and q = g − Ya; room for m. */
+static void first(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, const double *inverse,
+                  const double *g, double *q, double *weights, double *room)
+{
+    d_times(m, N, 1.0, S, g, 0.0, room);
+    d_times(m, m, 1.0, inverse, room, 0.0, weights);
+    memcpy(q, g, sizeof(double) * (size_t)N);
+    d_transpose_times(m, N, -1.0, Y, weights, 1.0, q);
+}
+
+/* r ← −γr − S(R⁻ᵀ(diag(R)a − γYᵀr)); room for 2m. */
+static void second(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y,
+                   const double *inverse, const double *diagonal, double gamma,
+                   const double *weights, double *r, double *room)
+{
+    double *c = room + m;
+    d_times(m, N, 1.0, Y, r, 0.0, room);
+    for (Py_ssize_t i = 0; i < m; i++)
+        room[i] = gamma * room[i] - diagonal[i] * weights[i];
+    d_transpose_times(m, m, 1.0, inverse, room, 0.0, c);
+    d_transpose_times(m, N, 1.0, S, c, -gamma, r);
+}
+
+/* first_loop(S, Y, R⁻¹, g, q, a) */
 PyObject *first_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -62,19 +86,15 @@ PyObject *first_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
     const double *Y = real_numbers(&a, args[1], &all, READ);
     const double *inverse = real_numbers(&a, args[2], &square, READ);
     double *q = real_numbers(&a, args[4], &N, WRITE);
-    double *products = workspace(&a, sizeof(double) * (size_t)m);
+    double *room = workspace(&a, sizeof(double) * (size_t)m);
     if (a.failed)
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    d_times(m, N, 1.0, S, g, 0.0, products);
-    d_times(m, m, 1.0, inverse, products, 0.0, weights);
-    memcpy(q, g, sizeof(double) * (size_t)N);
-    d_transpose_times(m, N, -1.0, Y, weights, 1.0, q);
+    Py_BEGIN_ALLOW_THREADS first(m, N, S, Y, inverse, g, q, weights, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* second_loop(S, Y, R⁻¹, diagonal, γ, a, r): r ← −γr − S(R⁻ᵀ(diag(R)a − γYᵀr)) */
+/* second_loop(S, Y, R⁻¹, diagonal, γ, a, r) */
 PyObject *second_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -89,15 +109,48 @@ PyObject *second_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
     const double *Y = real_numbers(&a, args[1], &all, READ);
     const double *inverse = real_numbers(&a, args[2], &square, READ);
     double gamma = number(&a, args[4]);
-    double *products = workspace(&a, sizeof(double) * (size_t)(2 * m)), *c = products + m;
+    double *room = workspace(&a, sizeof(double) * (size_t)(2 * m));
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS second(m, N, S, Y, inverse, diagonal, gamma, weights, r, room);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_NewRef(Py_None));
+}
+
+/* matrix_aim(S, Y, R⁻¹, diagonal, γ, G, X, D or None, ω, θ, T, gram, basis, cobasis, K) -> ⟨G, T⟩ and
+ * what `prepare_tangent` returns: T = −H G by both loops with φ(q) between them, and its ray */
+PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t m = ANY, n, k;
+    size_t entry = sizeof(double);
+    double out[3], slope = 0.0;
+    if (!counted(count, 15))
+        return NULL;
+    const double *diagonal = real_numbers(&a, args[3], &m, READ);
+    const void *X = point_like(&a, args[6], &n, &k, &entry);
+    Py_ssize_t N = n * k * (Py_ssize_t)(entry / sizeof(double)), all = m * N, square = m * m;
+    const double *S = real_numbers(&a, args[0], &all, READ);
+    const double *Y = real_numbers(&a, args[1], &all, READ);
+    const double *inverse = real_numbers(&a, args[2], &square, READ);
+    double gamma = number(&a, args[4]), omega = number(&a, args[8]), theta = number(&a, args[9]);
+    const double *G = array(&a, args[5], n * k, entry, READ);
+    const void *D = optional_array(&a, args[7], k * k, entry);
+    void *T = array(&a, args[10], n * k, entry, WRITE), *frame[4];
+    for (int i = 0; i < 4; i++)
+        frame[i] = array(&a, args[11 + i], 4 * k * k, entry, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    double *room = workspace(&a, sizeof(double) * (size_t)(3 * m) + entry * aim_room(k));
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    d_times(m, N, 1.0, Y, r, 0.0, products);
-    for (Py_ssize_t i = 0; i < m; i++)
-        products[i] = gamma * products[i] - diagonal[i] * weights[i];
-    d_transpose_times(m, m, 1.0, inverse, products, 0.0, c);
-    d_transpose_times(m, N, 1.0, S, c, -gamma, r);
+    double *weights = room + 2 * m;
+    first(m, N, S, Y, inverse, G, T, weights, room);
+    raise_matrix(entry, n, k, X, T, D, omega, room + 3 * m);
+    second(m, N, S, Y, inverse, diagonal, gamma, weights, T, room);
+    slope = d_dot(N, G, T);
+    prepare_matrix(entry, n, k, X, T, theta, frame, out, room + 3 * m);
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_NewRef(Py_None));
+    return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
 }

@@ -214,7 +214,7 @@ class Task:
     def _solve(self) -> Result:
         saver, X = self.saver, self.X
         saved = saver.load(self.geometry) if saver is not None and saver.exists() else None
-        self.objective.calibrate(X, self.eps)
+        self.objective.calibrate(X, self.eps, 0.0 if self.term is None else self.term.steepness(X))
         check_invariant_gradient(self.geometry, X, self.objective.first_gradient)
         problem, callback = self._problem(), self.callback and self.threads.freely(self.callback)
         ledger = Ledger(problem, self.objective, self.ranks, restorations=int(self.restored))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,6 +40,11 @@ def kernel(formula: Callable[..., R]) -> Callable[..., R]:
     return run
 
 
+@cache
+def _eps(xp: Any, dtype: Any) -> float:
+    return float(xp.finfo(dtype).eps)
+
+
 class Kernels:
     """Array operations of one array library, resolved once per solve."""
 
@@ -55,6 +60,10 @@ class Kernels:
     def run(self, formula: Callable[..., Any], *arguments: Any) -> Any:
         """``formula(self, *arguments)``, compiled where the array library can; see `kernel`."""
         return formula(self, *arguments)
+
+    def eps(self, x: Array) -> float:
+        """The distance from 1 to the next number like those of x."""
+        return _eps(self.xp, x.dtype)
 
     # -- sums over rows --------------------------------------------------------------------
 

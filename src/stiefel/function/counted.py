@@ -237,17 +237,18 @@ class CountedObjective:
             return HV
         return tuple(self.scale * h for h in HV) if isinstance(HV, tuple) else self.scale * HV
 
-    def calibrate(self, X: Any, eps: float = 2.0**-52) -> None:
+    def calibrate(self, X: Any, eps: float = 2.0**-52, beside: float = 0.0) -> None:
         """Evaluate at X once; scale functions of unusual size by a power of two: it rounds nothing.
 
         Squares of tiny or huge gradients would vanish or overflow, and a first step of 0.1 times
-        such a gradient would be none, or far too long.
+        such a gradient would be none, or far too long.  ``beside``: the largest entry of a further
+        gradient, of a term that is scaled alike.
         """
         began = time.perf_counter()
         f, G, aux = self.value_and_gradient(X)
         self.first_seconds = time.perf_counter() - began
         leaves = G if isinstance(G, tuple) else (G,)
-        largest = self._largest(leaves)
+        largest = max(self._largest(leaves), beside)
         ordinary, most = ORDINARY[eps > SINGLE], EXPONENTS[eps > SINGLE]
         if math.isfinite(largest) and largest > 0 and not 1 / ordinary < largest < ordinary:
             # The scale itself must not overflow: subnormal gradients keep a part of their size.

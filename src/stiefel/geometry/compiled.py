@@ -21,6 +21,7 @@ from .ray import Curvature, Ray, Secant, Squares, TangentRay
 
 THIS = sys.modules[__name__]
 COUNTED_BY_BLAS = 2**31  # entries: it counts with 32 bits
+MOST_COMPLEX_COLUMNS = 16  # of a metric; beyond, LAPACK takes less time
 
 
 def faster(k: Kernels, X: Array, V: Array | None = None) -> ModuleType | None:
@@ -54,14 +55,14 @@ def project(k: Kernels, X: Array, G: Array) -> Array:
 
 
 def prepare(k: Kernels, X: Array, W: Array) -> tuple[Frame, float, float]:
-    frame = _empty_frame(X)
+    frame = empty_frame(X)
     return frame, *k.compiled.prepare(X, rows(W), *frame)
 
 
 def prepare_tangent(
     k: Kernels, X: Array, T: Array, theta: float
 ) -> tuple[Frame, float, float, float]:
-    frame = _empty_frame(X)
+    frame = empty_frame(X)
     return frame, *k.compiled.prepare_tangent(X, rows(T), theta, *frame)
 
 
@@ -91,8 +92,9 @@ def secant_pair(
 ) -> Secant:
     s, y, yy = np.empty(X.shape, X.dtype), np.empty(X.shape, X.dtype), np.empty_like(rotation)
     _, basis, cobasis, K = frame
-    k.compiled.secant_pair(X, rows(U), basis, cobasis, K, N, t, G, rotation, G_new, s, y, yy)
-    return Secant(s, y, Curvature(t, frame, rotation_new - rotation, yy))
+    of_step = X, rows(U), basis, cobasis, K, N, t, G, rotation, G_new
+    slope, square = k.compiled.secant_pair(*of_step, s, y, yy)
+    return Secant(s, y, Curvature(t, frame, rotation_new - rotation, yy, square), None, slope)
 
 
 def transport(k: Kernels, X: Array, U: Array, frame: Frame, N: Array, t: float, V: Array) -> Array:
@@ -142,7 +144,7 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
 
 
 def squares(k: Kernels, seen: Curvature) -> Squares:
-    t, (gram, basis, _, K), B, yy = seen
+    t, (gram, basis, _, K), B, yy, _ = seen
     SS, TT = np.empty_like(yy), np.empty_like(yy)
     return Squares(SS, TT, *k.compiled.squares(t, gram, basis, K, B, yy, SS, TT))
 
@@ -152,7 +154,7 @@ def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -
 
 
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
-    if P.dtype.char != "d":
+    if not has_few_columns(P):
         return fused.mean_metric(k, P, R, largest_ratio)
     D = np.empty_like(P)
     k.compiled.mean_metric(P, R, largest_ratio, D)
@@ -160,9 +162,14 @@ def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
 
 
 def spread(k: Kernels, D: Array, E: Array | None) -> float:
-    if D.dtype.char != "d":
+    if not has_few_columns(D):
         return fused.spread(k, D, E)
     return k.compiled.spread(D, _optional(E))
+
+
+def has_few_columns(D: Array) -> bool:
+    """Whether the compiled kernels take so many: Jacobi's method is slow for many complex ones."""
+    return D.dtype.char == "d" or len(D) <= MOST_COMPLEX_COLUMNS
 
 
 # -- framed ------------------------------------------------------------------------------------
@@ -198,7 +205,8 @@ def _optional(D: Array | None) -> Array | None:
     return None if D is None else rows(D)
 
 
-def _empty_frame(X: Array) -> Frame:
+def empty_frame(X: Array) -> Frame:
+    """Room for the frame of a ray from X."""
     two = 2 * X.shape[1]
     return Frame(*np.empty((4, two, two), X.dtype))
 

@@ -14,7 +14,7 @@ from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Metric
 
 from . import checks
-from .ray import Lowered, Secant, pair_by_transport
+from .ray import Lowered, Secant, pair_by_transport, pair_with_products
 
 
 class Line:
@@ -23,8 +23,8 @@ class Line:
     defect = 0.0
     bounded_length = 0.0  # no step is too long for a flat space
 
-    def __init__(self, X: Array, W: Array, squared_norm: float) -> None:
-        self._X, self._W = X, W
+    def __init__(self, X: Array, W: Array, squared_norm: float, local: bool = False) -> None:
+        self._X, self._W, self._local = X, W, local  # local: in NumPy arrays, on one machine
         self.squared_norm = squared_norm
 
     @property
@@ -44,7 +44,8 @@ class Line:
         return self._W
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
-        return pair_by_transport(self, t, old, new)
+        pair = pair_by_transport(self, t, old, new)
+        return pair_with_products(pair, new.G) if self._local else pair
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class FlatMetric:
         return E
 
     def ray(self, X: Array, W: Array) -> Line:
-        return Line(X, W, self.inner(X, W, W))
+        return Line(X, W, self.inner(X, W, W), self.kernels_at(X).pure_numpy)
 
     def lift(self, X: Array, Y: Array) -> Array:
         return Y - X
@@ -156,7 +157,7 @@ class FlatMetric:
         return checks.gaussian(shape, seed, dtype, like)
 
     def eps(self, X: Array) -> float:
-        return float(self.kernels_at(X).xp.finfo(X.dtype).eps)
+        return self.kernels_at(X).eps(X)
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         checks.check_array(X, name, may_be_empty=self.kernels is not None)

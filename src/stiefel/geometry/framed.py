@@ -213,7 +213,7 @@ class FramedRay:
     ) -> None:
         """From Q, brought back if it has drifted by E, which has these squares."""
         self._kernels, self._Q, self._T = kernels, Q, T
-        eps = float(kernels.xp.finfo(Q.dtype).eps)
+        eps = kernels.eps(Q)
         self.defect = math.sqrt(float(square))
         if float(largest) > (DRIFT * eps) ** 2 * T.shape[-1]:
             self._Q = _straightened(kernels, Q, E)

@@ -167,7 +167,7 @@ def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -
 
 
 def squares(k: Kernels, seen: Curvature) -> Squares:
-    t, frame, B, yy = seen
+    t, frame, B, yy, _ = seen
     C = frame.basis.dot(frame.generator[:, : len(B)])
     C, gram_C = C * t, frame.gram.dot(C) * t
     A = gram_C[: len(B)]

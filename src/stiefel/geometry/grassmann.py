@@ -71,8 +71,8 @@ class Grassmann(Stiefel):
     def cotangent_of(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Array:
         return metrics.horizontal(self.kernels_at(X), X, T)
 
-    def ray_along(self, X: Array, T: Array, metric: Metric = CANONICAL) -> Any:
-        return super().ray_along(X, T, metric._replace(horizontal=True))
+    def rotation_left_out(self, metric: Metric) -> float:
+        return 1.0
 
     def hessian(self, X: Array, gradient: Array, W: Array, E: Array) -> Array:
         """The Riemannian Hessian times a horizontal W; ``E`` is the Euclidean one times W."""

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import repeat
 from operator import attrgetter, call, mul
 from typing import Any, Self
 
+import numpy as np
+
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Leaves
 
-from .ray import Lowered, Secant
+from .ray import Lowered, Secant, pair_of_leaves
 
 _bounded_length, _length, _defect = map(attrgetter, ("bounded_length", "length", "defect"))
 _scale = attrgetter("scale")
@@ -30,11 +33,11 @@ class ProductRay:
     def squared_norm(self) -> float:
         return math.fsum(ray.squared_norm for ray in self._rays)
 
-    @property
+    @cached_property
     def bounded_length(self) -> float:
         return max(map(float, map(_bounded_length, self._rays)))
 
-    @property
+    @cached_property
     def length(self) -> float:
         return max(map(float, map(_length, self._rays)))
 
@@ -53,7 +56,7 @@ class ProductRay:
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         ends = zip(self._rays, _ends(old), _ends(new), strict=True)
-        return Secant(*zip(*[ray.secant_pair(t, a, b) for ray, a, b in ends]))
+        return pair_of_leaves([ray.secant_pair(t, a, b) for ray, a, b in ends])
 
     def transport(self, t: float, V: Leaves) -> Leaves:
         return tuple(ray.transport(t, v) for ray, v in zip(self._rays, V, strict=True))
@@ -66,6 +69,15 @@ def _ends(at: Any) -> map[Lowered]:
 
 def _scaled(metric: Any, T: Iterable[Array]) -> Leaves:
     return tuple(map(mul, map(_scale, metric), T))
+
+
+def _scaled_onto(scale: float, T: Array) -> Array:
+    """T times its scale, in its place where the library writes into arrays."""
+    if type(T) is not np.ndarray:
+        return scale * T
+    if scale != 1.0:
+        T *= scale
+    return T
 
 
 @dataclass(frozen=True)
@@ -128,7 +140,8 @@ class Product:
         return _scaled(metric, self._each("raise_index", X, W, metric))
 
     def raise_onto(self, X: Leaves, W: Leaves, metric: Any) -> Leaves:
-        return _scaled(metric, self._each("raise_onto", X, W, metric))
+        T = self._each("raise_onto", X, W, metric)
+        return tuple(map(_scaled_onto, map(_scale, metric), T))
 
     def dual(self, C: Leaves) -> Leaves:
         return self._map("dual", C)

@@ -21,11 +21,14 @@ lose relative accuracy where rotations are larger by 1e8, and with it their mean
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array, Curve
+from stiefel.types import Array, Curve, NumpyArray
 
 from . import cayley, vector
 from .cayley import Frame, halves, in_basis, in_cobasis, velocity_of
@@ -49,6 +52,7 @@ class Curvature(NamedTuple):
     frame: Frame  # of the ray
     B: Array  # the rotation part of y
     yy: Array  # yᴴy
+    square: float | None = None  # its trace, where it came for free
 
 
 class Squares(NamedTuple):
@@ -77,9 +81,9 @@ class Secant(NamedTuple):
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
     square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned
     slope: Any = None  # ⟨G⁺, s⟩, where it came for free
-    kept: Any = (
-        None  # in a memory: s and y are None; products of its `PairPlace` with y and with G⁺
-    )
+    # In a memory s and y are None; products of its `PairPlace` with y and with G⁺.
+    kept: Any = None
+    leaves: tuple[Secant, ...] = ()  # of a tree, one pair a leaf
 
 
 @kernel
@@ -120,7 +124,7 @@ def coefficients(
 
 @kernel
 def squares(k: Kernels, seen: Curvature) -> Squares:
-    t, frame, B, yy = seen
+    t, frame, B, yy, _ = seen
     C, gram_C = velocity_of(frame)
     C, gram_C = t * C, t * gram_C
     A = gram_C[..., : B.shape[-1], :]
@@ -141,6 +145,21 @@ def squares_at(k: Kernels, X: Array, s: Array, y: Array) -> Squares:
 def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
     """The pair of a step along any ray; nothing is said of curvature."""
     return Secant(t * ray.transported_velocity(t), new.G - ray.transport(t, old.G))
+
+
+def pair_of_leaves(leaves: Iterable[Secant]) -> Secant:
+    """The pair of a tree, whose s and y are tuples."""
+    leaves = tuple(leaves)
+    slopes = [leaf.slope for leaf in leaves]
+    slope = None if None in slopes else math.fsum(slopes)
+    s, y = tuple(leaf.s for leaf in leaves), tuple(leaf.y for leaf in leaves)
+    return Secant(s, y, slope=slope, leaves=leaves)
+
+
+def pair_with_products(pair: Secant, G: NumpyArray) -> Secant:
+    """A pair in NumPy arrays with ⟨y, y⟩ and ⟨G, s⟩, where tangents are cotangents."""
+    square, slope = np.vdot(pair.y, pair.y).real, np.vdot(G, pair.s).real
+    return pair._replace(square=float(square), slope=float(slope))
 
 
 # -- the curves
@@ -232,9 +251,18 @@ class TangentRay(Ray):
     LOSSY = 1e-3  # squared, of the part of T that is used: its Grams are differences
 
     def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
-        self._kernels, self._X, self._U = kernels, X, T
-        prepared = self.prepare_tangent(kernels, X, T, theta)
-        self._frame, *small = prepared
+        frame, *small = self.prepare_tangent(kernels, X, T, theta)
+        self._set_out(kernels, X, T, frame, small)
+
+    @classmethod
+    def prepared(cls, kernels: Kernels, X: Array, T: Array, frame: Frame, small: Any) -> Self:
+        """The ray of a frame and of numbers that `prepare_tangent` returned."""
+        ray = cls.__new__(cls)
+        ray._set_out(kernels, X, T, frame, small)
+        return ray
+
+    def _set_out(self, kernels: Kernels, X: Array, T: Array, frame: Frame, small: Any) -> None:
+        self._kernels, self._X, self._U, self._frame = kernels, X, T, frame
         small = small if kernels.pure_numpy else kernels.numbers(small)
         self._squared_defect, square, whole = small
         self.bounded_length = _root(square)

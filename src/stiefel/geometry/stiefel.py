@@ -199,7 +199,7 @@ class Stiefel:
         if X.shape[-1] > 1:
             fast = faster(k, X, T)
             kind = fast.FastTangentRay if fast else TangentRay
-            ray = kind(k, X, T, 1.0 if metric.horizontal else 0.5)
+            ray = kind(k, X, T, self.rotation_left_out(metric))
             if not ray.lossy:
                 return ray
         elif is_real_vector(k, X):
@@ -207,6 +207,10 @@ class Stiefel:
         elif is_column_stack(k, X):
             return StackCircle(k, X, T)
         return self.ray(X, self.cotangent_of(X, T, metric))
+
+    def rotation_left_out(self, metric: Metric) -> float:
+        """θ of `TangentRay`: all of the rotation in a horizontal metric, as φ halves it else."""
+        return 1.0 if metric.horizontal else 0.5
 
     def lift(self, X: Array, Y: Array) -> Array:
         """The cotangent V at X with R(X, φ(V)) = Y."""
@@ -296,7 +300,7 @@ class Stiefel:
         return self.nearest(checks.gaussian(shape, seed, dtype, like))
 
     def eps(self, X: Array) -> float:
-        return float(self.kernels_at(X).xp.finfo(X.dtype).eps)
+        return self.kernels_at(X).eps(X)
 
     def check_point(self, X: Array, name: str = "X0") -> None:
         """Raise an error that says what is wrong with X as a point, or return."""

@@ -19,7 +19,7 @@ import numpy as np
 from stiefel.solvers.noise import Watch
 from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, ProximalPoint
+from .composite import Composite, ProximalPoint, unwarned
 from .proximal_gradient import ProximalGradient, proximal_descent
 from .quasi_newton import first_point
 from .subproblem import proximal_step
@@ -70,11 +70,13 @@ class AcceleratedProximal:
     def __post_init__(self) -> None:
         ProximalGradient(self.step_length, self.growth)  # checks the parameters
 
+    @unwarned
     def init(self, problem: Composite, x: Array) -> State:
         at, _, _, _ = first_point(problem, x, self.step_length)
         Y, gradient = problem.book(at)
         return State(Y, gradient, at, at.x, at.total, at.t, at.t, gamma=at.t)
 
+    @unwarned
     def step(self, problem: Composite, s: State) -> State:
         if s.k == 0:
             return self._without_momentum(problem, s)
@@ -82,7 +84,7 @@ class AcceleratedProximal:
         x = problem.retract(z)
         F = math.inf
         if np.all(np.isfinite(x)):
-            F = problem.objective.value(problem.space.point(x)) + problem.h.value(x)
+            F = problem.value(x)
         if not s.F - 0.5 / s.t * 1e-4 * float((z - s.point.x) @ (z - s.point.x)) >= F:
             return self._at(problem, s, s.X, s.X, s.F, max(s.t0, s.t / self.growth), 0, True)
         return self._beyond(problem, s, x, F, s.t * self.growth)

@@ -9,8 +9,10 @@ fixed for a whole run, so that χ does not depend on what a method does.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -24,7 +26,19 @@ from .space import Space, Sum, all_finite
 from .subproblem import ProximalStep, proximal_step
 
 ROUGHLY = 0.01  # of χ: the residual of its step
+Wrapped = TypeVar("Wrapped", bound=Callable[..., Any])
 PROBE = 1e-3  # length of the step that measures the curvature of f
+
+
+def unwarned(method: Wrapped) -> Wrapped:
+    """The method without NumPy's warnings: what is not finite is refused where it shows."""
+
+    @wraps(method)
+    def run(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return method(*arguments)
+
+    return cast(Wrapped, run)
 
 
 class Value(NamedTuple):
@@ -75,6 +89,7 @@ class Composite(Problem):
 
     h: Sum = None  # type: ignore[assignment]
     target: float = 0.0  # of χ, if one is known: nothing is gained beneath it
+    warnings: Any = field(default_factory=np.geterr)  # that the user's functions may raise
     _newest: list[ProximalPoint] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -85,18 +100,26 @@ class Composite(Problem):
         """f, h and ∇f at the vector x; one call of the user's function."""
         if not all_finite(x):  # of a proximal map that is not finite
             return Value(math.inf, math.inf, np.full_like(x, math.nan))
-        f, G, _ = self.objective.value_and_gradient(self.space.point(x))
+        with np.errstate(**self.warnings):
+            f, G, _ = self.objective.value_and_gradient(self.space.point(x))
         return Value(f, self._term(x), self.space.flat(G))
 
     def evaluate_at(self, X: Array) -> Value:
         """The same at a point in the solvers' form, which `calibrate` may have evaluated."""
-        f, G, _ = self.objective.value_and_gradient(X)
+        with np.errstate(**self.warnings):
+            f, G, _ = self.objective.value_and_gradient(X)
         return Value(f, self._term(self.space.flat(X)), self.space.flat(G))
+
+    def value(self, x: Array) -> float:
+        """F at the vector x, without a gradient where the user's function can do so."""
+        with np.errstate(**self.warnings):
+            return self.objective.value(self.space.point(x)) + self._term(x)
 
     def hessian_product(self, X: Array, w: Array) -> Array:
         """The second derivative of f times the vector w, at the point X in the solvers' form."""
         assert self.hessp is not None
-        return self.space.flat(self.hessp(X, self.space.point(w)))
+        with np.errstate(**self.warnings):
+            return self.space.flat(self.hessp(X, self.space.point(w)))
 
     def _term(self, x: Array) -> float:
         return float(self.h.value(x))
@@ -159,6 +182,7 @@ class Composite(Problem):
         """What is known at x, if it is the point that was booked last."""
         return next((at for at in self._newest if np.array_equal(at.x, x)), None)
 
+    @unwarned
     def gradient(self, Y: Array, value: float | None = None) -> Gradient:
         """As a saved run is recognised: F, χ and its gradient at the start."""
         x, at = self.space.flat(Y), self.evaluate_at(Y)

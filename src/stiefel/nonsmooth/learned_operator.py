@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
+from stiefel.backends.arrays import kernels_for
 from stiefel.types import Array
 
 from .composite import Composite, ProximalPoint, Value
@@ -29,6 +30,7 @@ from .space import Space
 
 ASYMMETRY = 1e-6  # of K: more, and f is not of this kind
 NEW = 1e-3  # of a column that lies outside the span: less would show rounding more than A
+EPS = float(np.finfo(float).eps)
 KNOWN = 1e-6  # an error at which there is nothing more to learn
 MOST_BLOCKS = 20  # blocks of k columns: then A has no small rank, and is left alone
 
@@ -51,21 +53,49 @@ class NystromModel(NamedTuple):
 
     def extended(self, Q: Array, R: Array) -> NystromModel:
         """Â that is exact for the rows of Q too, with R = (A − Â)Q, rows as well."""
-        K = R.dot(Q.T)
-        theta, V = _eigh(0.5 * (K + K.T))
-        largest = max(np.abs(theta).max(initial=0.0), np.abs(self.theta).max(initial=0.0))
-        rounding = (len(self.theta) + len(K)) * np.finfo(float).eps  # as in any pseudo-inverse
-        kept = np.abs(theta) > rounding * largest
-        if not kept.all():
-            theta, V = theta[kept], V[:, kept]
-        T = np.concatenate((self.T, V.T.dot(R)))
-        return NystromModel(T, np.concatenate((self.theta, theta)))
+        return self.with_rows(*_squares_of(Q, R))
+
+    def with_rows(self, T: Array, theta: Array) -> NystromModel:
+        """Â + TᵀΘ⁻¹T, without what is rounding."""
+        both = np.concatenate((self.theta, theta))
+        sizes = np.abs(both)
+        kept = sizes > len(both) * EPS * sizes.max(initial=0.0)  # as in any pseudo-inverse
+        kept[: len(self.theta)] = True
+        T = np.concatenate((self.T, T))
+        return NystromModel(T, both) if kept.all() else NystromModel(T[kept], both[kept])
+
+
+def _squares_of(Q: Array, R: Array) -> tuple[Array, Array]:
+    """T and Θ with Rᵀ(QRᵀ)⁻¹R = TᵀΘ⁻¹T."""
+    K = R.dot(Q.T)
+    theta, V = _eigh(0.5 * (K + K.T))
+    return V.T.dot(R), theta
 
 
 def _eigh(A: Array) -> tuple[Array, Array]:
     """Eigenvalues and vectors of a small matrix; NumPy's wrapper costs more than the work."""
+    if len(A) == 1:
+        return A[0], _ONE
     values, vectors, _ = scipy.linalg.lapack.dsyevd(A)
     return values, vectors
+
+
+_ONE = np.ones((1, 1))
+
+
+_NOTHING = np.zeros((0, 0))
+
+
+class Lesson(NamedTuple):
+    """What a step shows of A."""
+
+    error: float  # of Â
+    Q: Array = _NOTHING  # new directions, orthonormal rows
+    P: Array = _NOTHING  # AQ
+    T: Array = _NOTHING  # rows that Â grows by
+    theta: Array = _NOTHING
+    asymmetry: float = 0.0  # of the new rows of K, squared
+    squares: float = 0.0  # of the new rows of K
 
 
 class LearnedOperator(NamedTuple):
@@ -92,19 +122,40 @@ class LearnedOperator(NamedTuple):
             return self
         n = self.Q.shape[1]
         S, Y = step.reshape(n, -1), change.reshape(n, -1)
+        fast = kernels_for(step).compiled
+        lesson = self._lesson(S, Y) if fast is None else self._compiled_lesson(fast, S, Y)
+        if lesson.error <= KNOWN:
+            return self._replace(error=lesson.error)
+        squares = self.squares + lesson.squares
+        symmetric = lesson.asymmetry <= ASYMMETRY**2 * squares
+        if not symmetric or len(self.Q) + len(lesson.Q) > MOST_BLOCKS * S.shape[1]:
+            return NO_OPERATOR
+        Q, P = np.concatenate((self.Q, lesson.Q)), np.concatenate((self.P, lesson.P))
+        model = self.model.with_rows(lesson.T, lesson.theta)
+        return LearnedOperator(Q, P, model, squares, lesson.error)
+
+    def _lesson(self, S: Array, Y: Array) -> Lesson:
+        """What the columns of a step show."""
         R = Y - self.model.times(S)
         error = _ratio(R, Y) if len(self.Q) else math.inf
         if error <= KNOWN:
-            return self._replace(error=error)
+            return Lesson(error)
         Q, P, R = self._new_columns(S, Y, R)
         aside, own = Q.dot(self.P.T), Q.dot(P.T)
-        wrong = aside - P.dot(self.Q.T), own - own.T
-        squares = self.squares + 2.0 * _square(aside) + _square(own)
-        symmetric = _square(wrong[0]) + _square(wrong[1]) <= ASYMMETRY**2 * squares
-        if not symmetric or len(self.Q) + len(Q) > MOST_BLOCKS * S.shape[1]:
-            return NO_OPERATOR
-        Qs, Ps = np.concatenate((self.Q, Q)), np.concatenate((self.P, P))
-        return LearnedOperator(Qs, Ps, self.model.extended(Q, R), squares, error)
+        wrong = _square(aside - P.dot(self.Q.T)) + _square(own - own.T)
+        return Lesson(error, Q, P, *_squares_of(Q, R), wrong, 2.0 * _square(aside) + _square(own))
+
+    def _compiled_lesson(self, kernels: Any, S: Array, Y: Array) -> Lesson:
+        """The same by `src/compiled/learned.c`."""
+        n, k = S.shape
+        (Q, P, T), theta = np.empty((3, k, n)), np.empty(k)
+        known = self.Q, self.P, self.model.T, self.model.theta
+        error, new, wrong, squares = kernels.learn_columns(
+            *known, S, Y, k, KNOWN, NEW, Q, P, T, theta
+        )
+        if new < 0:
+            return Lesson(error)
+        return Lesson(error, Q[:new], P[:new], T[:new], theta[:new], wrong, squares)
 
     def _new_columns(self, S: Array, Y: Array, R: Array) -> tuple[Array, Array, Array]:
         """The new directions of the columns of S, as orthonormal rows, and A and A − Â of them.
@@ -112,7 +163,7 @@ class LearnedOperator(NamedTuple):
         Â is exact for Q, so that (A − Â)S is that of what is new in S.  One projection is enough:
         its rounding is enlarged by 1/NEW at most.
         """
-        sizes = np.sqrt(np.einsum("ij,ij->j", S, S))
+        sizes = np.sqrt(S.T.dot(S).diagonal())
         sizes[sizes == 0.0] = 1.0
         if len(self.Q):
             C = self.Q.dot(S)
@@ -125,7 +176,6 @@ class LearnedOperator(NamedTuple):
         return V.T.dot(S.T), V.T.dot(Y.T), V.T.dot(R.T)
 
 
-_NOTHING = np.zeros((0, 0))
 NO_OPERATOR = LearnedOperator(_NOTHING, _NOTHING, NystromModel.nothing(0), possible=False)
 
 

@@ -13,6 +13,7 @@ import scipy
 
 from stiefel.types import Array
 
+from .compiled import Normals
 from .space import DENSE_COLUMNS, OneMatrix, OneVector, Space, column_pairs, hermitian_basis
 from .terms import Diagonal, Linear
 
@@ -23,7 +24,10 @@ def normal_system(
     space: Space, x: Array, D: Linear, delta: float = 0.0, pseudo: bool = False
 ) -> NormalSystem:
     """Λ ↦ herm XᴴD(XΛ) + δΛ.  ``pseudo``: where it is singular, its pseudo-inverse solves it."""
-    if isinstance(space, OneMatrix):
+    if space.compiled is not None and isinstance(D, Diagonal):
+        numbers = space.compiled.factor(x, D.weights, delta, pseudo)
+        return CompiledSystem(space.compiled, x, numbers)
+    if isinstance(space, OneMatrix) and space.columns <= DENSE_COLUMNS:
         return MatrixSystem(space, x, D, delta, pseudo)
     if isinstance(space, OneVector) and isinstance(D, Diagonal):
         return NumberSystem(space, x, D, delta, pseudo)
@@ -88,6 +92,24 @@ class MatrixSystem(NormalSystem):
 
     def solve(self, rhs: Array) -> Array:
         return self.solve_columns(rhs.T).T
+
+
+class CompiledSystem(NormalSystem):
+    """The system of one real matrix, as the kernels have factorised it."""
+
+    dense = True
+
+    def __init__(self, kernels: Normals, x: Array, numbers: Array) -> None:
+        self._kernels, self.x, self.numbers = kernels, x, numbers
+
+    def solve(self, rhs: Array) -> Array:
+        return self._kernels.solve(self.numbers, rhs)
+
+    def tangent(
+        self, mask: Array, v: Array, w: Array | None = None, L: Array | None = None
+    ) -> Array:
+        """P(V − WL − XΛ), tangent: the system is that of the mask."""
+        return self._kernels.tangent(self.x, mask, self.numbers, v, w, L)
 
 
 class NumberSystem(NormalSystem):

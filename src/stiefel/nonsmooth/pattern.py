@@ -19,7 +19,7 @@ import numpy as np
 
 from stiefel.types import Array, Manifold
 
-from .normal_system import NormalSystem, normal_system
+from .normal_system import CompiledSystem, NormalSystem, normal_system
 from .space import OneVector, Space
 from .terms import Diagonal
 
@@ -45,8 +45,12 @@ def restore(
     x = mask * x
     if isinstance(space, OneVector):
         return _unit(x, allowed)
-    mask, given = separated(space, x, mask), mask
-    found = _restored(space, x if mask is given else mask * x, mask, allowed, system)
+    if space.compiled is not None:
+        numbers = system.numbers if isinstance(system, CompiledSystem) else None
+        found, mask = space.compiled.restore(x, mask, allowed, numbers)
+    else:
+        mask, given = separated(space, x, mask), mask
+        found = _restored(space, x if mask is given else mask * x, mask, allowed, system)
     if found is None:
         fewer = separated(space, mask * x, mask, weak=True)
         found = None if same(fewer, mask) else _restored(space, fewer * x, fewer, allowed)
@@ -136,7 +140,15 @@ class Tangents:
 
     def project(self, w: Array) -> Array:
         """The orthogonal projection of w."""
+        if isinstance(self.system, CompiledSystem):
+            return self.system.tangent(self._mask, w)
         return self._mask * (w - self._space.normal(self._x, self.multiplier(w)))
+
+    def curvature(self, v: Array, w: Array, L: Array) -> Array:
+        """The projection of V − WΛ: of a second derivative V along W, that of the Lagrangian."""
+        if isinstance(self.system, CompiledSystem):
+            return self.system.tangent(self._mask, v, w, L)
+        return self.project(v - self._space.normal(w, L))
 
 
 def nearest_to_vector(space: Space, geometry: Manifold, z: Array) -> Array:

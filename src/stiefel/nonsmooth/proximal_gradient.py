@@ -20,7 +20,7 @@ from typing import NamedTuple
 from stiefel.solvers.noise import Watch
 from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, ProximalPoint, Value
+from .composite import Composite, ProximalPoint, Value, unwarned
 from .quasi_newton import first_point
 from .subproblem import proximal_step
 
@@ -73,11 +73,13 @@ class ProximalGradient:
         if not (isinstance(self.growth, numbers.Real) and 1 <= self.growth < 2):
             raise ValueError(f"ProximalGradient.growth is {self.growth!r}; expected 1 ≤ growth < 2")
 
+    @unwarned
     def init(self, problem: Composite, x: Array) -> State:
         at, _sigma, _, _ = first_point(problem, x, self.step_length)
         X, gradient = problem.book(at)
         return State(X, gradient, at, at.t, at.t, gamma=at.t)
 
+    @unwarned
     def step(self, problem: Composite, s: State) -> State:
         moved = proximal_descent(problem, s.point, s.t)
         if moved is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from .composite import Composite
+from .composite import Composite, unwarned
 from .leap import is_ready, leap
 from .proximal_newton import ProximalNewton
 from .quasi_newton import QuasiNewton, State
@@ -47,6 +47,7 @@ class ProximalLBFGS(QuasiNewton):
     def _newton(self) -> ProximalNewton:
         return ProximalNewton(memory=self.memory)
 
+    @unwarned
     def step(self, problem: Composite, s: State) -> State:
         if is_ready(s):
             return leap(problem, s, self, self._newton)

@@ -26,7 +26,7 @@ from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer
 from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, ProximalPoint
+from .composite import Composite, ProximalPoint, unwarned
 from .leap import is_ready, leap
 from .normal_system import NormalSystem
 from .pattern import Tangents, same
@@ -94,6 +94,7 @@ class ProximalNewton:
     def _quasi(self) -> QuasiNewton:
         return QuasiNewton(memory=self.memory, learn=self.learn)
 
+    @unwarned
     def init(self, problem: Composite, x: Array) -> State:
         inner = self._quasi.init(problem, x)
         return self.begun(inner)
@@ -102,6 +103,7 @@ class ProximalNewton:
         """The state from which the quasi-Newton steps of ``inner`` go on."""
         return State(inner.x, inner.at, inner, self.patience, gamma=inner.gamma)
 
+    @unwarned
     def step(self, problem: Composite, s: State) -> State:
         if is_ready(s.inner):
             return self._went_on(problem, s, leap(problem, s.inner, self._quasi, self), s.left)
@@ -216,8 +218,8 @@ def newton_direction(
     X = space.point(x)
 
     def product(w: Array) -> Array:
-        curved = problem.hessian_product(X, w) - space.normal(w, L)
-        return tangents.project(curved + h.hessian(x, w) if h.bends else curved)
+        curved = problem.hessian_product(X, w)
+        return tangents.curvature(curved + h.hessian(x, w) if h.bends else curved, w, L)
 
     size = max(math.sqrt(float(gradient @ gradient)), 1e-300)
     rounding = 10.0 * problem.noise.eps * math.sqrt(float(total @ total))

@@ -29,7 +29,7 @@ from stiefel.solvers.noise import Watch
 from stiefel.solvers.parameters import check_integer, check_open_interval
 from stiefel.types import Array, Gradient, Status
 
-from .composite import Composite, ProximalPoint, Value
+from .composite import Composite, ProximalPoint, Value, unwarned
 from .learned_operator import NO_OPERATOR, LearnedOperator
 from .pattern import same
 from .smooth_piece import piece_direction
@@ -80,6 +80,7 @@ class QuasiNewton:
         check_open_interval(self, "sufficient_decrease", 0.0, 0.5)
         check_open_interval(self, "caution", 0.0, 1.0)
 
+    @unwarned
     def init(self, problem: Composite, x: Array) -> State:
         at, sigma, s, y = first_point(problem, x)
         X, gradient = problem.book(at)
@@ -88,6 +89,7 @@ class QuasiNewton:
         state = State(X, gradient, at, S, S, sigma, sigma, 1.0, 1.0 / sigma, operator=operator)
         return self.remembered(state, s, y) if s.any() else state
 
+    @unwarned
     def step(self, problem: Composite, s: State) -> State:
         at = s.point
         sigma, memory = self._model(problem, s)
@@ -197,7 +199,11 @@ class QuasiNewton:
 
     def _model(self, problem: Composite, s: State) -> tuple[float, LowRankModel | None]:
         """σ and the memory, with the curvature of today's Lagrangian."""
-        return model_of(s.S, s.Y - problem.space.normal(s.S, s.point.L), s.sigma, self.caution)
+        fast, L = problem.space.compiled, s.point.L
+        if fast is None or not len(s.S):
+            return model_of(s.S, s.Y - problem.space.normal(s.S, L), s.sigma, self.caution)
+        sigma, U, K_inverse = fast.model(s.point.x, s.S, s.Y, L, BOLD, self.caution, s.sigma)
+        return sigma, LowRankModel(U, K_inverse) if len(U) else None
 
 
 def _rounding_may_hide(problem: Composite, at: ProximalPoint, value: Value) -> bool:

@@ -24,11 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for, to_numpy
+from stiefel.geometry.compiled import COUNTED_BY_BLAS
 from stiefel.types import Array, Manifold
 
-from .terms import Diagonal, Linear, Term
+from .compiled import Normals
+from .terms import L1, Diagonal, Linear, Term
 
 DENSE_COLUMNS = 12  # columns: with more, conjugate gradients need less time than a factorisation
+# The same by the compiled kernels: test_a_factorisation_pays_to_thirty_columns.
+KERNEL_COLUMNS = 30
 
 
 @cache
@@ -153,6 +157,11 @@ class Space:
         return self.leaves[0].stack[1:] if one and real else None
 
     @cached_property
+    def compiled(self) -> Normals | None:
+        """The kernels of one real matrix of few columns, where they are built."""
+        return None
+
+    @cached_property
     def identity(self) -> Array:
         """Λ = I."""
         return self.duals.join([np.broadcast_to(np.eye(s[-1]), s) for s in self.duals.shapes])
@@ -201,8 +210,27 @@ class Space:
         return self.gather(x, x) - (self.identity if self.duals.size else 0.0)
 
 
-class OneMatrix(Space):
-    """A real matrix of few columns."""
+class OneReal(Space):
+    """One real matrix of few columns."""
+
+    @cached_property
+    def compiled(self) -> Normals | None:
+        kernels = _kernels()
+        n, k = self.leaves[0].stack[1:]
+        if kernels is None or n * k >= COUNTED_BY_BLAS:
+            return None
+        return Normals(kernels, n, k, self.duals.size)
+
+
+_NO_ARRAY = np.zeros(0)
+
+
+def _kernels() -> Any:
+    return kernels_for(_NO_ARRAY).compiled
+
+
+class OneMatrix(OneReal):
+    """A real matrix of few columns, and more than one."""
 
     def products(self, x: Array) -> list[Array]:
         if self._last_products is None or self._last_products[0] is not x:
@@ -230,7 +258,7 @@ class OneMatrix(Space):
         return M.reshape(*v.shape[:-1], k * k) @ self._basis.T  # type: ignore[no-any-return]
 
 
-class OneVector(Space):
+class OneVector(OneReal):
     """A real vector, or a matrix of one column: Λ is a number."""
 
     def normal(self, x: Array, L: Array) -> Array:
@@ -251,7 +279,7 @@ def space_of(geometry: Manifold, X: Array) -> Space:
     kept = [d for d, leaf in zip(points.dtypes, kinds) if leaf.orthonormal]
     likes, is_tree = tuple(map(_like, leaves)), factors is not None
     one = len(k) == len(kinds) == 1 and k[0][0] == 1 and np.dtype(kept[0]).kind != "c"
-    if one and k[0][1] <= DENSE_COLUMNS:
+    if one and k[0][1] <= (DENSE_COLUMNS if _kernels() is None else KERNEL_COLUMNS):
         kind = OneVector if k[0][1] == 1 else OneMatrix
         return kind(tuple(kinds), points, SymmetricLayout(k[0][1]), likes, is_tree)
     return Space(tuple(kinds), points, FlatLayout(k, kept), likes, is_tree)
@@ -299,6 +327,17 @@ class Sum:
     space: Space
     terms: tuple[Term, ...]
     scale: float = 1.0
+
+    @cached_property
+    def soft_weights(self) -> Array | None:
+        """The weights of `L1` on one real matrix, one or one an entry: what the kernels know."""
+        h = self.terms[0]
+        if self.space.compiled is None or type(h) is not L1:
+            return None
+        weights = self.scale * np.asarray(h.mu, dtype=float)
+        if weights.size > 1:
+            weights = np.broadcast_to(weights, self._shapes[0])
+        return np.ascontiguousarray(weights.reshape(-1))
 
     def _each(self, x: Array) -> Any:
         return zip(self.terms, self.space.points.split(x))
@@ -352,6 +391,11 @@ class Sum:
             for p, d in zip(parts, self.space.points.dtypes)
         ]
         return self.space.points.join(doubled)
+
+    def steepness(self, X: Array) -> float:
+        """The largest entry of the gradient at X, in the solvers' form; 0 if it is no number."""
+        largest = float(np.abs(self.gradient(self.space.flat(X))).max(initial=0.0))
+        return largest if math.isfinite(largest) else 0.0
 
     def gradient(self, x: Array) -> Array:
         return self.scale * self.space.points.join([h.gradient(X) for h, X in self._each(x)])

@@ -32,7 +32,13 @@ import scipy
 
 from stiefel.types import Array
 
-from .normal_system import NormalSystem, normal_system, semidefinite_solution
+from .compiled import Normals
+from .normal_system import (
+    CompiledSystem,
+    NormalSystem,
+    normal_system,
+    semidefinite_solution,
+)
 from .space import Sum
 
 MOST_INNER_STEPS = 60
@@ -93,7 +99,10 @@ def proximal_step(
 
     ``part``: a residual that is such a part of its length is enough.
     """
-    space, base = h.space, x - t * g
+    space = h.space
+    if space.compiled is not None and h.soft_weights is not None:
+        return _compiled_step(space.compiled, h, x, g, t, L, memory, part)
+    base = x - t * g
     U, K_inverse = _NO_MEMORY if memory is None else memory
 
     def at(b: Array, M: Array) -> _Trial:
@@ -136,6 +145,23 @@ def proximal_step(
         now = new
     solved = accurate(now) or now.size <= 10.0 * FINEST * math.sqrt(max(len(now.M), 1))
     return ProximalStep(now.z, now.v, now.M / t, now.E2, now.size, solved, system)
+
+
+def _compiled_step(
+    kernels: Normals,
+    h: Sum,
+    x: Array,
+    g: Array,
+    t: float,
+    L: Array,
+    memory: LowRankModel | None,
+    part: float | None,
+) -> ProximalStep:
+    found = kernels.step(
+        x, g, t, h.soft_weights, L, memory or (None, None), -1.0 if part is None else part
+    )
+    system = None if found[-1] is None else CompiledSystem(kernels, x, found[-1])
+    return ProximalStep(*found[:-1], system)
 
 
 def _newton(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,10 +18,10 @@ from stiefel.solvers.problem import Problem
 from stiefel.types import Array, Manifold, Solver
 
 from . import PROXIMAL_METHODS
-from .composite import Composite, ProximalPoint
+from .composite import Composite, ProximalPoint, unwarned
 from .proximal_newton import ProximalNewton
 from .space import Sum, space_of
-from .terms import Nothing, Term
+from .terms import L1, Nothing, RowNorms, Term
 
 NEEDED = ("value", "prox", "prox_derivative", "support", "gradient", "hessian", "stop_at_kinks")
 
@@ -91,14 +92,30 @@ def _checked(h: Any, X: Array, name: str) -> Term:
         raise ValueError("L1(mu, of=A) is for a single matrix X; expected terms without of=")
     if hasattr(h, "check"):
         h.check(X, name)
-    point = to_numpy(X)
-    shape = np.shape(h.prox(point, 1.0))
-    if shape != point.shape:
-        raise ValueError(
-            f"the prox of nonsmooth returned the shape {shape}; expected {point.shape}, "
-            f"that of {name}"
-        )
+    if type(h) not in (L1, RowNorms):
+        _check_answers(h, to_numpy(X), name)
     return h
+
+
+def _check_answers(h: Term, X: Array, name: str) -> None:
+    """Errors for a term whose answers have another form than the methods expect."""
+    value = h.value(X)
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"the value of nonsmooth is {value!r}; expected a real number")
+    answers = {
+        "prox": h.prox(X, 1.0),
+        "prox_derivative": h.prox_derivative(X, 1.0)(X),
+        "support": h.support(X),
+        "gradient": h.gradient(X),
+        "hessian": h.hessian(X, X),
+        "stop_at_kinks": h.stop_at_kinks(X, X),
+    }
+    for method, answer in answers.items():
+        if np.shape(answer) != X.shape:
+            raise ValueError(
+                f"the {method} of nonsmooth returned the shape {np.shape(answer)}; expected "
+                f"{X.shape}, that of {name}"
+            )
 
 
 def with_term(problem: Problem, term: Sum, solver: Solver) -> Composite:
@@ -113,6 +130,7 @@ def with_term(problem: Problem, term: Sum, solver: Solver) -> Composite:
     return Composite(**given, h=scaled)
 
 
+@unwarned
 def report(problem: Problem, result: Result) -> Result:
     """The result, with `smooth`, `nonsmooth`, `support` and `multiplier` if there is a term.
 

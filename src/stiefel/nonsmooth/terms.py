@@ -163,7 +163,7 @@ class Norms:
         return free if free.shape == Z.shape else np.broadcast_to(free, Z.shape)
 
     def gradient(self, X: Array) -> Array:
-        return self._weights * X / np.maximum(self._sizes(X), _TINY)  # type: ignore[attr-defined]
+        return self._weights * (X / np.maximum(self._sizes(X), _TINY))  # type: ignore[attr-defined]
 
     def hessian(self, X: Array, W: Array) -> Array:
         if self._is_mask(X):

@@ -36,7 +36,7 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
+from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
@@ -312,8 +312,13 @@ class LBFGS:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
-        T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-        slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+        aimed = None
+        if pairs.rows and pairs.changes is None and problem.precond is None and not modelled:
+            aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
+        if aimed is None:
+            T = self._direction(problem, x, at, pairs, learned, gamma, rows)
+            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
+        T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False

@@ -21,18 +21,29 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from stiefel.geometry import compiled
 from stiefel.geometry import metric as metrics
-from stiefel.geometry.compiled import faster
+from stiefel.geometry.compiled import faster, has_few_columns
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.metric import squared_change as change
-from stiefel.geometry.ray import Secant, Squares, squares, squares_at
+from stiefel.geometry.ray import (
+    Curvature,
+    Secant,
+    Squares,
+    pair_of_leaves,
+    squares,
+    squares_at,
+)
 from stiefel.types import Array, Gradient, Manifold, Metric
 
-from .leaves import balanced, factors_and_leaves, pairs_of, parts_of
+from .leaves import balanced, factors_and_leaves, pairs_of, parts_of, squared_length_of
 from .problem import Problem, array_kernels
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
+DOUBLE = float(np.finfo(np.float64).eps)  # of the numbers that compiled kernels take
 INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
@@ -107,9 +118,10 @@ class LearnedMetric:
         if old.P is None:
             return old._replace(steps=count)
         k = array_kernels(factor, x)
-        seen = pair.curvature
+        seen, fast = pair.curvature, faster(k, x)
+        if fast is compiled and not isinstance(seen, Squares) and has_few_columns(old.P):
+            return self._look_at_once(k.compiled, seen, old)
         if not isinstance(seen, Squares):
-            fast = faster(k, x)
             seen = (fast.squares if fast else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
@@ -120,6 +132,27 @@ class LearnedMetric:
             return old._replace(steps=count)
         new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
+
+    def _look_at_once(self, fast: Any, seen: Curvature, old: Learned) -> Learned:
+        """`_accumulate` and `_refresh` in one compiled call."""
+        (t, frame, B, yy, _), count, metric = seen, old.steps + 1, old.metric
+        P, R, D = np.empty((3, *B.shape), B.dtype)
+        known = old.weight, old.judged, old.ratio, *old.rotations, *old.normals
+        late = metric.D is None and count > self.early
+        change = self.late_change if late else self.column_change
+        news = self.news if count >= self.least else math.inf
+        rules = self.power, self.memory, news, change, self.column_range
+        found = fast.learn(
+            t, frame.gram, frame.basis, frame.generator, B, yy, old.P, old.R, metric.D, *known,
+            *rules, DWARFED_NORMAL_PART * DOUBLE, P, R, D,
+        )  # fmt: skip
+        if found is None:
+            return old._replace(steps=count)
+        weight, judged, ratio, sA, tA, sN, tN, replaced = found
+        if replaced:
+            metric = metric._replace(D=D)
+        new = Learned(old.metric, P, R, weight, judged, ratio, (sA, tA), (sN, tN), count, *old[9:])
+        return self._rotated(new, metric) if count >= self.least else new
 
     def _weigh(self, old: Learned, seen: Split) -> Learned:
         """ω alone: nearly square matrices have too many columns for a D."""
@@ -188,6 +221,10 @@ def still_invariant(
     """
     if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
+    if len(learned) == 1:
+        if _is_small(geometry, X, at.rotation, learned[0].scale_of_gradient):
+            return learned, True
+        return _horizontal(learned, (False,)), False
     parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
     flags = tuple(
         leaf.metric.horizontal and _invariant(factor, x, rotation, leaf.scale_of_gradient)
@@ -210,7 +247,7 @@ def product_pair(
         )
         for (factor, part), t, y, leaf in leaves
     ]
-    return Secant(*zip(*pairs, strict=True)) if isinstance(s, tuple) else pairs[0]
+    return pair_of_leaves(pairs) if isinstance(s, tuple) else pairs[0]
 
 
 def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
@@ -260,21 +297,10 @@ def learned_squared_change(
 
 def squared_length(geometry: Manifold, pair: Secant) -> float:
     """⟨y, y⟩ of the change y of the gradient along a step."""
-    if not isinstance(pair.y, tuple):
-        return _leaf_length(geometry, pair)
-    leaves = zip(factors_and_leaves(geometry, pair.y), pairs_of(pair), strict=True)
-    return math.fsum(_leaf_length(factor, leaf) for (factor, _), leaf in leaves)
-
-
-def _leaf_length(factor: Manifold, pair: Secant) -> float:
-    if pair.square is not None:
-        return float(pair.square)
-    if pair.curvature is None:
-        return factor.dot(pair.y, pair.y)
-    if isinstance(pair.curvature, Split):
-        return pair.curvature.squared_change(1.0)
-    k, yy = array_kernels(factor, pair.y), pair.curvature.yy
-    return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
+    if not pair.leaves:
+        return squared_length_of(geometry, pair)
+    factors = geometry.factors  # type: ignore[attr-defined]
+    return math.fsum(map(squared_length_of, factors, pair.leaves))
 
 
 def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
@@ -343,5 +369,9 @@ def _columns(x: Array) -> int:
 
 def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     """Whether the gradient has no rotation part, as that of f(XQ) = f(X) has none."""
+    return _can_learn(factor, x) and _is_small(factor, x, rotation, scale)
+
+
+def _is_small(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     least = max(INVARIANCE, INVARIANT_ULPS * factor.eps(x))
-    return _can_learn(factor, x) and _turning(factor, x, rotation) <= least * scale
+    return _turning(factor, x, rotation) <= least * scale

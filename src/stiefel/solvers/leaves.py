@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry.framed import Framed
+from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import matrix_squares
 from stiefel.geometry.ray import Secant
 from stiefel.types import Array, Manifold
@@ -26,11 +26,23 @@ def factors_and_leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
     return list(zip(getattr(geometry, "factors", (geometry,)), parts_of(X), strict=True))
 
 
-def pairs_of(pair: Secant) -> list[Secant]:
+def pairs_of(pair: Secant) -> tuple[Secant, ...]:
     """The secant pairs of the leaves."""
-    if not isinstance(pair.s, tuple):
-        return [pair]
-    return [Secant(*leaf) for leaf in zip(*pair, strict=True)]
+    return pair.leaves or (pair,)
+
+
+def squared_length_of(factor: Manifold, pair: Secant) -> float:
+    """⟨y, y⟩ of the pair of a leaf."""
+    if pair.square is not None:
+        return float(pair.square)
+    if pair.curvature is None:
+        return factor.dot(pair.y, pair.y)
+    if isinstance(pair.curvature, Split):
+        return pair.curvature.squared_change(1.0)
+    if pair.curvature.square is not None:
+        return float(pair.curvature.square)
+    k, yy = array_kernels(factor, pair.y), pair.curvature.yy
+    return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
 
 
 def parts_of(X: Any) -> tuple[Any, ...]:
@@ -55,8 +67,7 @@ def balanced(
     sizes = [_matrices(f, x) for f, x in leaves]
     if sum(sizes) == 1:
         return learned
-    pairs = pairs_of(pair)
-    ss, yy = (_all_squares(leaves, sizes, parts) for parts in zip(*(p[:2] for p in pairs)))
+    ss, yy = _all_squares(leaves, sizes, pairs_of(pair))
     step = float(ss.sum())  # nothing, where rounding leaves nothing of a step
     unit = (learned[0].unit or float(yy.sum()) / step) if step > 0 else 0.0
     if not (unit > 0 and math.isfinite(unit)):
@@ -116,12 +127,17 @@ def _matrices(factor: Manifold, x: Array) -> int:
     return math.prod(x.shape[:-2]) if apart else 1
 
 
-def _all_squares(leaves: list[tuple[Any, Array]], sizes: list[int], parts: Any) -> Array:
-    """‖C‖² of every part of the leaves C."""
-    each = list(zip(leaves, sizes, parts, strict=True))
-    if sum(sizes) == len(each):
-        return np.array([f.dot(C, C) for (f, _), _, C in each])
-    return np.concatenate([_squares(f, x, size, C) for (f, x), size, C in each])
+def _all_squares(
+    leaves: list[tuple[Any, Array]], sizes: list[int], pairs: tuple[Secant, ...]
+) -> tuple[Array, Array]:
+    """‖s‖² and ‖y‖² of every part of the leaves."""
+    if sum(sizes) == len(sizes):
+        each = [(f, pair) for (f, _), pair in zip(leaves, pairs, strict=True)]
+        ss = np.array([f.dot(pair.s, pair.s) for f, pair in each])
+        return ss, np.array([squared_length_of(f, pair) for f, pair in each])
+    parts = [(f, x, n, p) for (f, x), n, p in zip(leaves, sizes, pairs, strict=True)]
+    ss = np.concatenate([_squares(f, x, size, pair.s) for f, x, size, pair in parts])
+    return ss, np.concatenate([_squares(f, x, size, pair.y) for f, x, size, pair in parts])
 
 
 def _squares(factor: Manifold, x: Array, size: int, C: Array) -> Array:

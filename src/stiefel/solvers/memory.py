@@ -25,7 +25,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.types import Array, Cotangent, Leaves, Manifold, NumpyArray, Tangent
+from stiefel.geometry import compiled
+from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
+from stiefel.geometry.stiefel import Stiefel
+from stiefel.types import (
+    Array,
+    Cotangent,
+    Curve,
+    Leaves,
+    Manifold,
+    Metric,
+    NumpyArray,
+    Point,
+    Tangent,
+)
 
 from .problem import array_kernels
 
@@ -142,7 +155,9 @@ def apply_inverse(
         q, a = np.empty_like(whole), np.empty_like(diagonal)
         fast.first_loop(S, Y, inverse, whole, q, a)
         found = phi(_parted(q, g))
-        r = np.array(_joined(found), q.dtype, order="C", copy=None if owned else True)
+        over = isinstance(found, tuple) and all(leaf.base is q for leaf in found)  # written over q
+        r = q if over else _joined(found)
+        r = np.array(r, q.dtype, order="C", copy=None if owned else True)
         fast.second_loop(S, Y, inverse, diagonal, gamma, a, r)
         return _parted(r, g)
     a = inverse.dot(_dot(geometry, S, g))
@@ -245,3 +260,25 @@ def _add(
         leaves = zip(geometry.factors, C, block, strict=True)  # type: ignore[attr-defined]
         return tuple(_add(f, a, c, b, weights, overwrite) for f, c, b in leaves)
     return array_kernels(geometry, C).block_add(a, C, block, weights, overwrite)
+
+
+def matrix_aim(
+    geometry: Manifold, pairs: Pairs, X: Point, G: Cotangent, gamma: float, metric: Metric
+) -> tuple[Tangent, float, Curve] | None:
+    """T = −H G, ⟨G, T⟩ and the ray along T of one NumPy matrix; None where there is no such kernel.
+
+    What `apply_inverse`, `raise_index` and `ray_along` do one after the other: for small matrices
+    the calls between them take longer than they do.
+    """
+    if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
+        return None
+    k = geometry.kernels_at(X)
+    if X.shape[-1] < 2 or pairs.S is None or faster(k, X, G) is not compiled:
+        return None
+    T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
+    D = None if metric.D is None else rows(metric.D)
+    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
+    known = *pairs[:4], gamma, rows(G), X, D, omega, theta
+    slope, *small = k.compiled.matrix_aim(*known, T, *frame)
+    ray = FastTangentRay.prepared(k, X, T, frame, small)
+    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from stiefel.geometry.product import Product
-from stiefel.geometry.ray import Secant
+from stiefel.geometry.ray import Secant, pair_of_leaves
 from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Tangent
 
 from .learned_metric import Learned, raised_by_learned
@@ -67,7 +67,7 @@ class SomeLeaves(NamedTuple):
         return at._replace(G=G, rotation=rotation, level=level)
 
     def pair(self, pair: Secant) -> Secant:
-        return Secant(*zip(*self.of(pairs_of(pair)), strict=True))
+        return pair_of_leaves(self.of(pairs_of(pair)))
 
     def put(self, leaves: Sequence[Any], new: Sequence[Any]) -> tuple[Any, ...]:
         """``leaves`` with ``new`` in the place of these."""
@@ -118,9 +118,11 @@ def observed(
     strict = model if inexact else _exact_only(model, 1 if stack else model.widest)
 
     def leaf(i: int, old: Rows) -> Rows:
-        if old.ended or (old.exact and _waits(factors[i], at0, i)):
-            return old
         own = StepEnds(X0[i], leaf_of(at0, i), X[i], leaf_of(at, i))
+        if old.ended:
+            return old
+        if old.exact and _waits(factors[i], at0, i):
+            return model.seen_again(factors[i], old, own.at)
         alone = LeafProblem(factors[i], problem.objective, whole=problem, others=X, which=i)
         return (model if old.on else strict).observe(alone, old, own, spans[i])
 

@@ -1,8 +1,8 @@
-"""What a run has seen of an operator A: vectors U, their images Z = A U, and its Ritz pairs.
+"""What a run has seen of an operator A: vectors U, their images Z = A U, and Gram matrices.
 
-They are kept as the rows of Uᴴ and Zᴴ in blocks of k vectors and their images, one array for all,
-so that products with all of them are one.  They stay as they are until the memory is full.  What is
-used of them is orthogonal to X,
+They are kept as rows uᴴ and zᴴ, each vector before its image, in one array, so that products with
+all of them are one, and so are sums of vectors together with those of their images.  They stay as
+they are until the memory is full.  What is used of them is orthogonal to X,
 
     U° = U − X(XᴴU),    Z° = Z − AX(XᴴU),
 
@@ -10,49 +10,25 @@ and exists in Gram matrices only; those are carried from X to X⁺ by the produc
 the new block.  Gram matrices are small, and NumPy's wherever the point lives; every tall product
 goes through the kernels of its library, and sums over ranks through their one reduction.
 
-Tall work with p vectors: a new block 8npk + 26nk², the direction 8npk + 8nk², a memory made
-smaller to q vectors 4npq + 4nq² + 14nqk.  Messages between ranks: two for a block, one for a
-direction, one for a memory made smaller.
+Tall work with p vectors: a new block 12npk + 50nk², the direction 4npk + 6nk², a memory made
+smaller to q vectors 4npq + 8nq² + 16nqk.  Messages between ranks: two for a block, one for a memory
+made smaller.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.backends.numpy import eigh, inverse, orthonormal_factor, orthonormalising
+from stiefel.backends.numpy import inverse
 from stiefel.types import Array, Gradient, NumpyArray
 
+from . import row_compiled
+from .row_ritz import Stacked, asymmetries
+
 NORMAL = 1e-8  # a step whose normal part is smaller, relative to all of it, tells nothing of A
-DEPENDENT = 1e-5  # squared lengths beside the vectors before, relative to one, that are dropped
-TINY = float(np.finfo(float).tiny)
-UNRELIABLE = 0.1  # the skew part of K that a Ritz vector may have, relative to θ − c
-
-
-class Stacked(NamedTuple):
-    """Inner products of vectors U and images Z, p of each, in one matrix: W = [U, Z]."""
-
-    WW: NumpyArray
-
-    @property
-    def UU(self) -> NumpyArray:
-        p = len(self.WW) // 2
-        return self.WW[:p, :p]
-
-    @property
-    def UZ(self) -> NumpyArray:
-        p = len(self.WW) // 2
-        return self.WW[:p, p:]
-
-
-class RitzPairs(NamedTuple):
-    """T and θ: the Ritz vectors are U°T."""
-
-    T: NumpyArray
-    theta: NumpyArray
 
 
 class SubspaceGrams(NamedTuple):
@@ -94,12 +70,13 @@ class SubspaceGrams(NamedTuple):
 
 
 class RowMemory(NamedTuple):
-    """Rows Uᴴ and then Zᴴ in blocks (blocks, 2k, n), of which the first ``used`` count."""
+    """Rows u₁ᴴ, z₁ᴴ, u₂ᴴ, z₂ᴴ, … in blocks (blocks, 2k, n), of which the first ``used`` count."""
 
     W: Array
     XA: Array  # X and AX beside each other, n×2k
     used: int
     grams: SubspaceGrams
+    seen: NumpyArray  # of the gradient G at X: WᴴG, and AXᴴG below it
 
     @property
     def AX(self) -> Array:
@@ -116,34 +93,47 @@ def begun(
     """A memory with the pair (S, Y D) as its first block; C is the constant part of ∇f."""
     D_, level = _placed(k, X, D, small(k, at.level).dot(D))
     first, XA = _first(k, S, Y, X, at.G if C is None else at.G - C, D_, level)
-    return with_grams(k, _stored(k, first[None, ...], blocks), 1, XA)
+    return with_grams(k, _stored(k, first[None, ...], blocks), 1, XA, at.G)
 
 
-def grown(k: Kernels, old: RowMemory, X: Array, at: Gradient, D: NumpyArray, C: Any) -> RowMemory:
-    """At X with the block of the step to it, unless that only rotates columns."""
-    G = at.G if C is None else at.G - C
-    arrays = _in_use(k, old), old.XA, X, G, *_placed(k, X, D, small(k, at.level).dot(D))
-    new, XA, *found = _fused_step(*arrays) if k.pure_numpy else _step(k, *arrays)
-    B, cross, own, with_XA, XX = _all_small(k, found)
+def grown(
+    k: Kernels, old: RowMemory, X: Array, at: Gradient, D: NumpyArray, C: Any
+) -> tuple[RowMemory, float, float]:
+    """At X with the block of the step to it, unless that only rotates columns.
+
+    And the asymmetries of the new block, and of all blocks together.
+    """
+    E = at.G if C is None else at.G - C
+    fast = row_compiled.row_kernels(k, X)
+    if fast is not None:
+        kept = old.W, old.used, old.XA
+        found = row_compiled.with_new_block(
+            fast, kept, X, E, at.G, (D, at.level), old.grams[:2], NORMAL
+        )
+        added, of_newest, of_all, XA, *products, seen = found
+        if not added:
+            return with_grams(k, old.W, old.used, XA, at.G), 0.0, 0.0
+        new = RowMemory(old.W, XA, old.used + 1, SubspaceGrams(*products), seen)
+        return new, of_newest, of_all
+    arrays = _in_use(k, old), old.XA, X, E, at.G, *_placed(k, X, D, small(k, at.level).dot(D))
+    rows, XA, *found = _fused_step(*arrays) if k.pure_numpy else _step(k, *arrays)
+    B, cross, own = _all_small(k, found)
     size = len(B)
-    length = float(own[:size, :size].trace().real)
+    length = float(own[2 * size : 3 * size, 2 * size : 3 * size].trace().real)
     if not length > NORMAL**2 * (length + float(np.vdot(B, B).real)):
-        return with_grams(k, old.W, old.used, XA)
-    grams = _grams_after(old, cross, own, with_XA, XX, B)
-    if k.pure_numpy:
-        old.W[old.used] = new.conj().T
-        return RowMemory(old.W, XA, old.used + 1, grams)
-    W = k.write_row(old.W, old.used, k.adjoint(new))
-    return RowMemory(W, XA, old.used + 1, grams)
+        return with_grams(k, old.W, old.used, XA, at.G), 0.0, 0.0
+    W = k.write_row(old.W, old.used, rows)
+    grams, seen = _grams_after(old, cross, own, B)
+    return RowMemory(W, XA, old.used + 1, grams, seen), *asymmetries(grams.WW, size)
 
 
-def newest(k: Kernels, old: RowMemory) -> RowMemory:
+def newest(k: Kernels, old: RowMemory, G: Array) -> RowMemory:
     """The last block alone."""
     last = old.used - 1
-    return with_grams(k, _stored(k, old.W[last : last + 1, ...], old.W.shape[0]), 1, old.XA)
+    return with_grams(k, _stored(k, old.W[last : last + 1, ...], old.W.shape[0]), 1, old.XA, G)
 
 
-def compressed(k: Kernels, old: RowMemory, C: NumpyArray) -> RowMemory:
+def compressed(k: Kernels, old: RowMemory, C: NumpyArray, G: Array) -> RowMemory:
     """The combinations U°C and Z°C take the place of all vectors.
 
     Their Gram matrices are computed anew: carried on, errors grow (Brockett 400×10 took 2,900
@@ -154,29 +144,36 @@ def compressed(k: Kernels, old: RowMemory, C: NumpyArray) -> RowMemory:
     full = np.zeros((size * (blocks if k.compiles else old.used), size * used), C.dtype)
     full[: len(C), : C.shape[1]] = C
     UX = old.grams.WX[: len(C), :size]
-    weights = _placed(k, old.XA, full, full[: len(C)].conj().T.dot(UX))
-    arrays = _in_use(k, old), old.XA, *weights
+    along = full[: len(C)].conj().T.dot(UX)
+    fast = row_compiled.row_kernels(k, old.XA)
+    if fast is not None:
+        W = row_compiled.combined(fast, (old.W, old.used, old.XA), full, along, blocks)
+        return with_grams(k, W, used, old.XA, G)
+    arrays = _in_use(k, old), old.XA, *_placed(k, old.XA, full, along)
     if k.pure_numpy:
-        return with_grams(k, _fused_combined(blocks, *arrays), used, old.XA)
-    return with_grams(k, _stored(k, _combined(k, *arrays), blocks), used, old.XA)
+        return with_grams(k, _fused_combined(blocks, *arrays), used, old.XA, G)
+    return with_grams(k, _stored(k, _combined(k, *arrays), blocks), used, old.XA, G)
 
 
-def with_grams(k: Kernels, W: Array, used: int, XA: Array) -> RowMemory:
-    """These vectors seen from X; 4np² + 8npk."""
-    memory = RowMemory(W, XA, used, None)  # type: ignore[arg-type]
-    WW, WX, XX = _all_small(k, _all_products(k, _in_use(k, memory), XA))
-    rows = used * W.shape[-2]
-    grams = SubspaceGrams(
-        _sorted(_sorted(WW[:rows, :rows], used).T, used).T, _sorted(WX[:rows], used), XX
-    )
-    return memory._replace(grams=grams)
+def with_grams(k: Kernels, W: Array, used: int, XA: Array, G: Array) -> RowMemory:
+    """These vectors seen from X; 8np² + 12npk."""
+    fast = row_compiled.row_kernels(k, XA)
+    if fast is not None:
+        *made, seen = row_compiled.all_grams(fast, W, used, XA, G)
+        return RowMemory(W, XA, used, SubspaceGrams(*made), seen)
+    memory = RowMemory(W, XA, used, None, None)  # type: ignore[arg-type]
+    WW, WX, XX = _all_small(k, _all_products(k, _in_use(k, memory), XA, G))
+    rows, width = used * W.shape[-2], XX.shape[0]
+    WW, WX = _sorted(_sorted(WW[:rows, :rows]).T).T, _sorted(WX[:rows])
+    grams = SubspaceGrams(WW, WX[:, :width], XX[:, :width])
+    return memory._replace(grams=grams, seen=_below(WX[:, width:], XX[width // 2 :, width:]))
 
 
-def products(k: Kernels, memory: RowMemory, G: Array) -> tuple[NumpyArray, NumpyArray]:
-    """WᴴG and AXᴴG."""
+def products(k: Kernels, memory: RowMemory, G: Array) -> NumpyArray:
+    """WᴴG, and AXᴴG below it."""
     arrays = _in_use(k, memory), memory.AX, G
     WG, AXG = _all_small(k, _fused_seen(*arrays) if k.pure_numpy else _seen(k, *arrays))
-    return _sorted(WG[: memory.used * memory.W.shape[-2]], memory.used), AXG
+    return _below(_sorted(WG[: memory.used * memory.W.shape[-2]]), AXG)
 
 
 def combination(
@@ -184,7 +181,7 @@ def combination(
 ) -> Array:
     """W w + G g + [X, AX] xa."""
     size = w.shape[1]
-    w = w.reshape(2, memory.used, size, size).transpose(1, 0, 2, 3).reshape(len(w), size)
+    w = w.reshape(2, -1, size).transpose(1, 0, 2).reshape(-1, size)
     if k.compiles:  # zeros for what `_in_use` adds
         missing = memory.W.shape[0] * 2 * size - len(w)
         w = np.concatenate((w, np.zeros((missing, size), w.dtype)))
@@ -223,77 +220,14 @@ def _flat(k: Kernels, W: Array) -> Array:
     return k.xp.reshape(W, (blocks * rows, n))
 
 
-def _sorted(rows: NumpyArray, used: int) -> NumpyArray:
-    """Block by block, vectors and images; all vectors first from now on."""
+def _sorted(rows: NumpyArray) -> NumpyArray:
+    """Each vector before its image; all vectors first from now on."""
     width = rows.shape[1]
-    return rows.reshape(used, 2, -1, width).transpose(1, 0, 2, 3).reshape(-1, width)
+    return rows.reshape(-1, 2, width).transpose(1, 0, 2).reshape(-1, width)
 
 
-# -- Ritz pairs ------------------------------------------------------------------------------------
-
-
-def asymmetry(K: NumpyArray, squares: NumpyArray) -> float:
-    """‖K − Kᴴ‖/‖K‖ of K = SᴴZ, with the columns of S (of these squared lengths) of length one."""
-    return _skewness(_scaled(K, squares))
-
-
-def _scaled(K: NumpyArray, squares: NumpyArray) -> NumpyArray:
-    scale = 1.0 / np.sqrt(np.maximum(squares, TINY))
-    return K * scale * scale[:, None]
-
-
-def _skewness(K: NumpyArray) -> float:
-    skew, size = K - K.conj().T, np.vdot(K, K).real
-    return math.sqrt(np.vdot(skew, skew).real / size) if size > 0 else math.inf
-
-
-def asymmetries(grams: SubspaceGrams, size: int) -> tuple[float, float]:
-    """Of the newest block, and of all blocks together."""
-    seen = Stacked(grams.WW)
-    K = _scaled(seen.UZ, np.diagonal(seen.UU).real)
-    return _skewness(K[-size:, -size:]), _skewness(K)
-
-
-def ritz_pairs(normal: Stacked, highest: float) -> RitzPairs:
-    """TᴴUU T = I and Tᴴherm(UZ)T = diag(θ), θ above the highest shift; see `_reliable`."""
-    T = orthonormalising(normal.UU, DEPENDENT)
-    K = T.conj().T.dot(normal.UZ).dot(T)
-    KH = K.conj().T
-    theta, vectors = eigh(0.5 * (K + KH))
-    first = int(theta.searchsorted(highest, "right"))
-    theta, vectors = theta[first:], vectors[:, first:]
-    skew = 0.5 * (K - KH)
-    if len(theta) and np.vdot(skew, skew).real > (UNRELIABLE * (theta[0] - highest)) ** 2:
-        keep = _reliable(vectors.conj().T.dot(skew).dot(vectors), theta - highest)
-        theta, vectors = theta[keep], vectors[:, keep]
-    return RitzPairs(T.dot(vectors), theta)
-
-
-def _reliable(skew: NumpyArray, above: NumpyArray) -> NumpyArray:
-    """Which Ritz vectors are left when those with the largest errors are dropped one by one.
-
-    K = UᴴZ is Hermitian but for errors of the images.  A row of its skew part, in units of the
-    curvatures (θ_i − c)^½(θ_j − c)^½ that the inverse divides by, is the error of that vector.
-    """
-    root = 1.0 / np.sqrt(above)
-    squares = np.abs(skew * root * root[:, None]) ** 2
-    keep, sums = np.ones(len(above), bool), squares.sum(axis=1)
-    while keep.any():
-        worst = int(np.argmax(np.where(keep, sums, -1.0)))
-        if sums[worst] <= UNRELIABLE**2:
-            break
-        keep[worst] = False
-        sums = sums - squares[worst]
-    return keep
-
-
-def lowest_and_newest(ritz: RitzPairs, normal: Stacked, lowest: int, size: int) -> NumpyArray:
-    """Orthonormal combinations of U°: the lowest Ritz vectors, and the newest block."""
-    T = ritz.T
-    if T.shape[1] <= lowest:
-        return T
-    new = T[:, lowest:].conj().T.dot(normal.UU[:, -size:])  # beside the lowest ones
-    return np.concatenate((T[:, :lowest], T[:, lowest:].dot(orthonormal_factor(new))), axis=1)
+def _below(above: NumpyArray, low: NumpyArray) -> NumpyArray:
+    return np.concatenate((above, low))
 
 
 # -- the tall work, and NumPy's versions of what every iteration asks for ------------------------
@@ -304,27 +238,41 @@ def _first(k: Kernels, S: Array, Y: Array, X: Array, G: Array, D: Array, C: Arra
     """The rows of S° and of its image, and [X, AX] with AX = G D + X C."""
     into, AX, B = k.overwriting(), k.combine(G, D, X, C), k.gram(X, S)
     U, Z = into.subtract(S, X, B), into.subtract(Y @ D, AX, B)
-    return k.adjoint(k.xp.concat([U, Z], axis=-1)), k.xp.concat([X, AX], axis=-1)
+    return _woven(k, k.xp.concat([U, Z], axis=-1)), k.xp.concat([X, AX], axis=-1)
+
+
+def _woven(k: Kernels, UZ: Array) -> Array:
+    """The rows u₁ᴴ, z₁ᴴ, u₂ᴴ, z₂ᴴ, … of [U, Z]."""
+    n, both = UZ.shape
+    return k.conj(
+        k.xp.reshape(k.xp.permute_dims(k.xp.reshape(UZ, (n, 2, -1)), (2, 1, 0)), (both, n))
+    )
 
 
 @kernel
-def _step(k: Kernels, W: Array, XA0: Array, X: Array, G: Array, D: Array, C: Array) -> Any:
-    """[S°, A S°] and [X, AX], AX = G D + X C; XᴴS; products of both."""
-    AX, into, size = k.combine(G, D, X, C), k.overwriting(), X.shape[-1]
+def _step(
+    k: Kernels, W: Array, XA0: Array, X: Array, E: Array, G: Array, D: Array, C: Array
+) -> Any:
+    """The rows of S° and A S°, [X, AX] with AX = E D + X C; XᴴS; products of [S°, A S°, G] with W,
+    and of [X, AX, S°, A S°] with all of these."""
+    AX, into, size = k.combine(E, D, X, C), k.overwriting(), X.shape[-1]
     XA = k.xp.concat([X, AX], axis=-1)
     S, T = X - XA0[..., :size], AX - XA0[..., size:]
     (B,) = k.reduce(k._product(X, k.weigh(S)))
     new = k.xp.concat([into.subtract(S, X, B), into.subtract(T, AX, B)], axis=-1)
-    weighed = k.weigh(new)
-    return new, XA, B, *k.reduce(
-        _flat(k, W) @ weighed, k._product(new, weighed), k._product(weighed, XA),
-        k._product(XA, k.weigh(XA)),
-    )  # fmt: skip
+    weighed = k.weigh(k.xp.concat([XA, new, G], axis=-1))
+    tall = k.xp.concat([XA, new], axis=-1)
+    return (
+        _woven(k, new),
+        XA,
+        B,
+        *k.reduce(_flat(k, W) @ weighed[..., 2 * size :], k._product(tall, weighed)),
+    )
 
 
-def _fused_step(W: Array, XA0: Array, X: Array, G: Array, D: Array, C: Array) -> Any:
+def _fused_step(W: Array, XA0: Array, X: Array, E: Array, G: Array, D: Array, C: Array) -> Any:
     n, size = X.shape
-    AX = G.dot(D)
+    AX = E.dot(D)
     AX += X.dot(C)
     XA = np.concatenate((X, AX), axis=1)
     new = XA - XA0
@@ -332,40 +280,35 @@ def _fused_step(W: Array, XA0: Array, X: Array, G: Array, D: Array, C: Array) ->
     B = X.conj().T.dot(S)
     S -= X.dot(B)
     T -= AX.dot(B)
-    adjoint = new.conj().T
-    return (
-        new, XA, B, W.reshape(-1, n).dot(new), adjoint.dot(new), adjoint.dot(XA),
-        XA.conj().T.dot(XA),
-    )  # fmt: skip
+    tall = np.concatenate((XA, new, G), axis=1)
+    rows = new.reshape(n, 2, size).transpose(2, 1, 0).reshape(2 * size, n).conj()
+    cross = W.reshape(-1, n).dot(tall[:, 2 * size :])
+    return rows, XA, B, cross, tall[:, : 4 * size].conj().T.dot(tall)
 
 
 @kernel
-def _all_products(k: Kernels, W: Array, XA: Array) -> Any:
-    w, weighed = _flat(k, W), k.weigh(XA)
+def _all_products(k: Kernels, W: Array, XA: Array, G: Array) -> Any:
+    w, weighed = _flat(k, W), k.weigh(k.xp.concat([XA, G], axis=-1))
     return k.reduce(w @ k.weigh(k.adjoint(w)), w @ weighed, k._product(XA, weighed))
 
 
 @kernel
 def _combined(k: Kernels, W: Array, XA: Array, C: Array, along: Array) -> Array:
-    """Blocks of the rows of (U C − X M)ᴴ and (Z C − AX M)ᴴ, M = alongᴴ."""
-    into, xp, (blocks, rows, n) = k.overwriting(), k.xp, W.shape
-    size, CH = rows // 2, k.adjoint(C)
-    new = []
-    for part in (slice(0, size), slice(size, rows)):
-        old = xp.reshape(W[:, part, :], (blocks * size, n))
-        made = into.subtract(CH @ old, along, k.adjoint(XA[..., part]))
-        new.append(xp.reshape(made, (-1, size, n)))
-    return xp.concat(new, axis=1)
+    """Blocks of the rows of U C − X M and Z C − AX M, M = alongᴴ."""
+    into, xp, (_, rows, n) = k.overwriting(), k.xp, W.shape
+    size, old = rows // 2, xp.reshape(W, (-1, 2 * n))
+    XA = xp.reshape(_woven(k, XA), (size, 2 * n))
+    return xp.reshape(into.subtract(k.adjoint(C) @ old, along, XA), (-1, rows, n))
 
 
 def _fused_combined(blocks: int, W: Array, XA: Array, C: Array, along: Array) -> Array:
     """The same, and room for the others."""
-    (_, rows, n), CH = W.shape, C.conj().T
+    (_, rows, n), used = W.shape, C.shape[1]
     new = np.zeros((blocks, rows, n), W.dtype)
-    for part in (slice(0, rows // 2), slice(rows // 2, rows)):
-        made = CH.dot(W[:, part].reshape(-1, n))
-        made -= along.dot(XA[:, part].conj().T)
-        new[: 2 * len(made) // rows, part] = made.reshape(-1, rows // 2, n)
+    made = new.reshape(-1, 2 * n)[:used]
+    C.conj().T.dot(W.reshape(-1, 2 * n), out=made)
+    made[:, :n] -= along.dot(XA[:, : rows // 2].conj().T)
+    made[:, n:] -= along.dot(XA[:, rows // 2 :].conj().T)
     return new
 
 
@@ -407,24 +350,27 @@ def _stored(k: Kernels, first: Array, blocks: int) -> Array:
 
 
 def _grams_after(
-    old: RowMemory,
-    cross: NumpyArray,
-    own: NumpyArray,
-    with_XA: NumpyArray,
-    XX: NumpyArray,
-    B: NumpyArray,
-) -> SubspaceGrams:
-    """The Gram matrices at X⁺, with the new block; X⁺(I − B) = X + S°."""
+    old: RowMemory, cross: NumpyArray, own: NumpyArray, B: NumpyArray
+) -> tuple[SubspaceGrams, NumpyArray]:
+    """The Gram matrices at X⁺, with the new block, and what is seen; X⁺(I − B) = X + S°.
+
+    ``cross`` has the products of W, ``own`` those of [X, AX, S°, A S°], as `_step` has them.
+    """
     (WW0, WX0, _), k = old.grams, len(B)
-    p = len(WW0) // 2
+    p, two = len(WW0) // 2, 2 * k
     q = p + k
-    WW, WX = np.empty((2, q, 2, q), own.dtype), np.empty((2, q, 2 * k), own.dtype)
-    cross = _sorted(cross[: 2 * p], old.used)  # of W with [S°, A S°]
+    WW, WX = np.empty((2, q, 2, q), own.dtype), np.empty((2, q, two), own.dtype)
+    cross = _sorted(cross[: 2 * p])
+    new, XX = own[two:], own[:two, :two]
     WW[:, :p, :, :p] = WW0.reshape(2, p, 2, p)
-    WW[:, :p, :, p:] = cross.reshape(2, p, 2, k)
-    WW[:, p:, :, :p] = cross.conj().T.reshape(2, k, 2, p)
-    WW[:, p:, :, p:] = own.reshape(2, k, 2, k)
-    cross += WX0
-    WX[:, :p] = cross.reshape(4 * p, k).dot(inverse(np.eye(k) - B)).reshape(2, p, 2 * k)
-    WX[:, p:] = with_XA.reshape(2, k, 2 * k)
-    return SubspaceGrams(WW.reshape(2 * q, 2 * q), WX.reshape(2 * q, 2 * k), XX)
+    WW[:, :p, :, p:] = cross[:, :two].reshape(2, p, 2, k)
+    WW[:, p:, :, :p] = cross[:, :two].conj().T.reshape(2, k, 2, p)
+    WW[:, p:, :, p:] = new[:, two : 2 * two].reshape(2, k, 2, k)
+    moved = (cross[:, :two] + WX0).reshape(4 * p, k)
+    WX[:, :p] = moved.dot(inverse(np.eye(k) - B)).reshape(2, p, two)
+    WX[:, p:] = new[:, :two].reshape(2, k, two)
+    seen = np.empty((2 * q + k, k), own.dtype)
+    both = seen[: 2 * q].reshape(2, q, k)
+    both[:, :p], both[:, p:] = cross[:, two:].reshape(2, p, k), new[:, 2 * two :].reshape(2, k, k)
+    seen[2 * q :] = own[k:two, 2 * two :]
+    return SubspaceGrams(WW.reshape(2 * q, 2 * q), WX.reshape(2 * q, two), XX), seen

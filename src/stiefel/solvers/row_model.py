@@ -7,7 +7,7 @@ Each step S = X⁺ − X shows k secants of one Hermitian n×n operator A,
 exact for a step of any length where f is quadratic.  If also ∇f(X) = A X M + C₀, then
 AX = (∇f(X) − C₀) D is known at every point, and a step adds k vectors and their images to a memory
 of A on the complement of X.  How the structure is recognised is told in `row_recognition`, what is
-kept in `row_memory`.
+kept in `row_memory`, and how Ritz pairs are found in `row_ritz`.
 
 The Hessian takes a normal part V to A V M − V C.  With D½CD½ = Q c Qᴴ, W = D½Q and V = v Wᴴ that is
 A v − v c, one shifted operator for each column.  With Ritz pairs (θ, U) of A on X⊥, e = 1/(θ − c_i)
@@ -41,12 +41,13 @@ from stiefel.backends.base import Kernels
 from stiefel.backends.numpy import eigh
 from stiefel.types import Array, Gradient, Manifold, NumpyArray
 
-from . import row_memory
+from . import row_compiled, row_memory, row_ritz
 from .memory import Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
-from .row_memory import RitzPairs, RowMemory, Stacked, asymmetries, lowest_and_newest, small
+from .row_memory import RowMemory, small
 from .row_recognition import Looking, Recognised, StepEnds, looked
+from .row_ritz import RitzPairs, Stacked, lowest_and_newest
 from .row_rotations import SOFTEST, coupled
 
 # Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
@@ -67,11 +68,12 @@ class Columns(NamedTuple):
     F: NumpyArray  # D^{-½}Q, for tangents
 
     @classmethod
-    def of(cls, D: NumpyArray, level: NumpyArray) -> Columns:
+    def of(cls, D: NumpyArray) -> Columns:
+        """At no point yet."""
         values, V = eigh(D)
-        root, mu, adjoint = np.sqrt(values), 0.5 / values, V.conj().T
-        half, inverse_half = (V * root).dot(adjoint), (V / root).dot(adjoint)
-        return cls(D, half, inverse_half, V, np.abs(mu[:, None] - mu), mu, V, V).at(level)
+        V, root, mu = np.ascontiguousarray(V), np.sqrt(values), 0.5 / values
+        half, inverse_half = (V * root).dot(V.conj().T), (V / root).dot(V.conj().T)
+        return cls(D, half, inverse_half, V, np.abs(mu[:, None] - mu), mu, V, V)
 
     def at(self, level: NumpyArray) -> Columns:
         """The same D at a point with another C."""
@@ -199,7 +201,7 @@ class RowModel:
         seen, D, C, exact = found
         X, at = ends.X, ends.at
         memory = row_memory.begun(k, self.blocks, seen.S, seen.Y, X, at, D, C)
-        return _with_ritz(memory, Columns.of(D, small(k, at.level)), C, exact, 0)
+        return _with_ritz(k, memory, Columns.of(D), small(k, at.level), C, exact, 0)
 
     def _grown(self, k: Kernels, known: Known, ends: StepEnds) -> Known | None:
         """With the block of one more step; None if it contradicts the model."""
@@ -208,17 +210,13 @@ class RowModel:
         size = X.shape[1]
         if old.full:
             C = lowest_and_newest(ritz, normal, self.ritz * size, size)
-            old = row_memory.compressed(k, old, C)
-        memory = row_memory.grown(k, old, X, at, columns.D, offset)
-        columns = columns.at(small(k, at.level))
-        if memory.used == old.used:
-            return _with_ritz(memory, columns, offset, exact, resets)
-        of_newest, of_all = asymmetries(memory.grams, size)
+            old = row_memory.compressed(k, old, C, ends.at0.G)
+        memory, of_newest, of_all = row_memory.grown(k, old, X, at, columns.D, offset)
         if not of_newest <= self.decay:
             return None
         if of_all > (self.decay if exact else self.nearly):
-            memory, resets = row_memory.newest(k, memory), resets + 1
-        return _with_ritz(memory, columns, offset, exact, resets)
+            memory, resets = row_memory.newest(k, memory, at.G), resets + 1
+        return _with_ritz(k, memory, columns, small(k, at.level), offset, exact, resets)
 
     def direction(
         self,
@@ -233,7 +231,8 @@ class RowModel:
         kernels: Any = getattr(geometry, "kernels", None)
         if known.exact:
             rotation = small(kernels, at.rotation)
-            return _inverse(kernels, known, X, at.G, rotation, -1.0, not horizontal)
+            seen = known.memory.seen
+            return _inverse(kernels, known, at.G, seen, rotation, -1.0, not horizontal)
         phi = partial(self.raised, geometry, known, X)
         if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
@@ -242,17 +241,45 @@ class RowModel:
     def raised(self, geometry: Manifold, known: Known, X: Array, G: Array) -> Array:
         """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
         k: Any = getattr(geometry, "kernels", None)
-        return _inverse(k, known, X, G, small(k, k.gram(X, G)), 1.0, False)
+        seen, rotation = row_memory.products(k, known.memory, G), small(k, k.gram(X, G))
+        return _inverse(k, known, G, seen, rotation, 1.0, False)
+
+    def seen_again(self, geometry: Manifold, rows: Rows, at: Gradient) -> Rows:
+        """After a step that left X where it was, and changed the gradient by its other leaves."""
+        known = rows.known
+        kernels: Any = getattr(geometry, "kernels", None)
+        if known is None:
+            return rows
+        memory = known.memory._replace(seen=row_memory.products(kernels, known.memory, at.G))
+        return rows._replace(known=known._replace(memory=memory))
 
 
 def _inverse(
-    k: Kernels, known: Known, X: Array, G: Array, rotation: NumpyArray, sign: float, turns: bool
+    k: Kernels,
+    known: Known,
+    G: Array,
+    seen: NumpyArray,
+    rotation: NumpyArray,
+    sign: float,
+    turns: bool,
 ) -> Array:
-    """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for."""
+    """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for.
+
+    ``seen``: WᴴG and AXᴴG.
+    """
     memory, columns, offset, normal, ritz, *_ = known
+    fast = row_compiled.row_kernels(k, G)
+    if fast is not None:
+        kept, grams = (memory.W, memory.used, memory.XA), memory.grams
+        of_columns = columns.c, columns.W, columns.F, columns.vectors, columns.gaps
+        arrays = seen, rotation, grams.WX, grams.XX, normal.WW, ritz.T, ritz.theta, *of_columns
+        way = row_compiled.NO_TURNS
+        if turns:
+            way = row_compiled.UNCOUPLED if offset is None else row_compiled.COUPLED
+        return row_compiled.applied_inverse(fast, kept, G, arrays, SOFTEST, sign, way)
     grams, c, W, WH = memory.grams, columns.c, columns.W, sign * columns.W.conj().T
-    WG, AXG = row_memory.products(k, memory, G)
-    p, size, L = len(WG) // 2, len(c), grams.L
+    size, L = len(c), grams.L
+    WG, AXG, p = seen[:-size], seen[-size:], len(seen[:-size]) // 2
     WX = grams.WX[:, :size]
     AXq = (AXG - L.conj().T.dot(rotation)).dot(W)
     seen = (WG - WX.dot(rotation)).dot(W)  # Uᴴq, and then Z°ᴴq
@@ -327,9 +354,22 @@ def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
 
 
 def _with_ritz(
-    memory: RowMemory, columns: Columns, offset: Array | None, exact: bool, resets: int
+    k: Kernels,
+    memory: RowMemory,
+    columns: Columns,
+    level: NumpyArray,
+    offset: Array | None,
+    exact: bool,
+    resets: int,
 ) -> Known:
-    """With the Ritz vectors of A on X⊥ whose values are above all shifts."""
-    normal = memory.grams.normal()
-    ritz = row_memory.ritz_pairs(normal, columns.c[-1])
+    """With the columns at this point, and the Ritz vectors of A on X⊥ above all shifts."""
+    fast = row_compiled.row_kernels(k, memory.XA)
+    if fast is not None:
+        limits = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
+        made = row_compiled.ritz(fast, columns[1:3], level, memory.grams, *limits)
+        columns = Columns(*columns[:5], *made[:3])
+        normal, ritz = Stacked(made[3]), RitzPairs(*made[4:])
+        return Known(memory, columns, offset, normal, ritz, exact, resets)
+    columns, normal = columns.at(level), memory.grams.normal()
+    ritz = row_ritz.ritz_pairs(normal, columns.c[-1])
     return Known(memory, columns, offset, normal, ritz, exact, resets)

@@ -26,12 +26,14 @@ import math
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import scipy
 
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Gradient, NumpyArray
 
 from .problem import Problem
-from .row_memory import asymmetry, small
+from .row_memory import small
+from .row_ritz import asymmetry
 
 PAIRS = 3  # from which D is learned
 WEIGHTS = np.array([[1.0, 0.6, 0.3], [0.6, -0.8, 0.5], [0.3, 0.5, 0.7]])  # of K_jl in one sum
@@ -202,7 +204,10 @@ def remembered(k: Kernels, pairs: SecantBlocks | None, seen: Look) -> SecantBloc
     if pairs is None:
         return SecantBlocks(S, Y, seen.SY)
     size = len(seen.SY)
-    K = np.block([[pairs.K, seen.older], [seen.newer, seen.SY]])[-PAIRS * size :, -PAIRS * size :]
+    K = np.empty((len(pairs.K) + size,) * 2, seen.SY.dtype)
+    K[:-size, :-size], K[:-size, -size:] = pairs.K, seen.older
+    K[-size:, :-size], K[-size:, -size:] = seen.newer, seen.SY
+    K = K[-PAIRS * size :, -PAIRS * size :]
     old = max(0, pairs.S.shape[0] + 1 - PAIRS)  # the pairs that are forgotten
     S, Y = (k.xp.concat([A[old:, ...], B], axis=0) for A, B in ((pairs.S, S), (pairs.Y, Y)))
     return SecantBlocks(S, Y, K)
@@ -273,21 +278,22 @@ def symmetrising(K: NumpyArray, size: int) -> NumpyArray | None:
     K = K / largest
     m = len(K) // size
     blocks = K.reshape(m, size, m, size).transpose(0, 2, 1, 3)
+    P = WEIGHTS[:m, :m].reshape(-1).dot(blocks.reshape(m * m, -1)).reshape(size, size)
     try:
-        values, V = np.linalg.eig(np.tensordot(WEIGHTS[:m, :m], blocks, axes=2))
-        C = np.linalg.inv(V) @ blocks @ V
+        V = _real_eigenvectors(P)
+        C = None if V is None else np.linalg.inv(V) @ blocks @ V
     except np.linalg.LinAlgError:
         return None
-    if not np.abs(values.imag).max() <= HOPELESS * np.abs(values).max():
-        return None
-    if K.dtype.kind != "c" and V.dtype.kind == "c":  # conjugate pairs that errors have made
+    if V is None or C is None:
         return None
     for _ in range(ROUNDS):
         N = -2.0 * np.einsum("jlab,ljba->ab", C, C).real
-        N[np.diag_indices(size)] += 2.0 * (C.real**2 + C.imag**2).sum(axis=(0, 1, 2))
-        delta = np.linalg.eigh(N)[1][:, 0]
-        delta = delta if delta.sum() > 0 else -delta
-        if not delta.min() > 0:
+        squares = (C.real**2 + C.imag**2).sum(axis=(0, 1, 2))
+        N.flat[:: size + 1] += 2.0 * squares
+        left, vectors = np.linalg.eigh(N)
+        delta = vectors[:, 0] if vectors[:, 0].sum() > 0 else -vectors[:, 0]
+        # Much more is left over than `_left_over` will allow: no use in going on.
+        if not delta.min() > 0 or left[0] > HOPELESS * squares.dot(delta * delta):
             return None
         root = np.sqrt(delta)
         V, C = V * root, C * root / root[:, None]
@@ -297,6 +303,19 @@ def symmetrising(K: NumpyArray, size: int) -> NumpyArray | None:
         return None
     D = D / np.exp(logarithm / size)
     return D if _left_over(K, D) <= HOPELESS else None
+
+
+def _real_eigenvectors(P: NumpyArray) -> NumpyArray | None:
+    """Those of a matrix whose eigenvalues are real, as most are not."""
+    lapack = scipy.linalg.lapack
+    *found, V, failed = (lapack.zgeev if P.dtype.kind == "c" else lapack.dgeev)(P, 0)
+    if failed:
+        return None
+    if len(found) == 2:  # eigenvalues, and no left vectors
+        imaginary, size = np.abs(found[0].imag).max(), np.abs(found[0]).max()
+        return V if imaginary <= HOPELESS * size else None
+    # Of a real matrix, conjugate pairs that errors have made are no eigenvectors of use.
+    return None if found[1].any() else V
 
 
 def _left_over(K: NumpyArray, D: NumpyArray) -> float:

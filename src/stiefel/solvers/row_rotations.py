@@ -20,7 +20,8 @@ import numpy as np
 from stiefel.backends.numpy import eigh, solve_cholesky, well_conditioned_cholesky
 from stiefel.types import NumpyArray
 
-from .row_memory import RitzPairs, Stacked, SubspaceGrams
+from .row_memory import SubspaceGrams
+from .row_ritz import RitzPairs, Stacked
 
 SOFTEST = 1e-4  # curvature of a rotation, relative to the largest
 

@@ -65,8 +65,7 @@ class SecantSearch:
                 high, t = t, low + 0.1 * (t - low)
                 continue
             pair = curve.secant_pair(t, start, at)
-            free = type(pair.slope) is float
-            end = (pair.slope if free else problem.geometry.dot(at.G, pair.s)) / t
+            end = _slope(problem, at, pair) / t
             level = max(noise, rounding)
             rise, area = at.f - f, 0.5 * t * (slope + end)
             wanted = self.sufficient_decrease * t * slope
@@ -98,6 +97,12 @@ class SecantSearch:
             return None
         pair = curve.secant_pair(kept.t, start, kept.at)
         return kept._replace(X=curve(kept.t), pair=pair)  # the same bits as before
+
+
+def _slope(problem: Problem, at: Gradient, pair: Secant) -> float:
+    """⟨∇f(X(t)), s⟩, which most curves know."""
+    known = pair.slope
+    return known if type(known) is float else problem.geometry.dot(at.G, pair.s)
 
 
 def _secant_step(start: float, end: float) -> float:

@@ -1,0 +1,90 @@
+/* Eigenvalues of Hermitian matrices: small ones by eigen.inc, others by LAPACK. */
+#include "eigen.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+#include "processors.h"
+
+enum { SMALL = 48, SMALL_COMPLEX = 32 }; /* columns: LAPACK is faster from there on */
+
+#define T double
+#define FN(name) d_##name
+#define NUMBERS 1
+#define CONJ(x) (x)
+#define REAL(x) (x)
+#define SQUARE(x) ((x) * (x))
+#define TIMES(x, y) ((x) * (y))
+#include "eigen.inc"
+#undef T
+#undef FN
+#undef NUMBERS
+#undef CONJ
+#undef REAL
+#undef SQUARE
+#undef TIMES
+
+/* Without the checks for infinite parts that a compiler has to add. */
+INLINE zdouble times(zdouble x, zdouble y)
+{
+    double a = creal(x), b = cimag(x), c = creal(y), d = cimag(y);
+    return a * c - b * d + (a * d + b * c) * I;
+}
+
+INLINE double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
+
+#define T zdouble
+#define FN(name) z_##name
+#define NUMBERS 2
+#define CONJ(x) conj(x)
+#define REAL(x) creal(x)
+#define SQUARE(x) squared(x)
+#define TIMES(x, y) times(x, y)
+#include "eigen.inc"
+
+int d_eigh(Py_ssize_t m, double *A, double *values)
+{
+    if (m > SMALL)
+        return d_lapack_eigh(m, A, values);
+    double room[SMALL * (SMALL + 5) / 2 + 1];
+    return m > 0 ? d_small_eigh(m, A, values, room) : 0;
+}
+
+int z_eigh(Py_ssize_t m, zdouble *A, double *values)
+{
+    if (m > SMALL_COMPLEX)
+        return z_lapack_eigh(m, A, values);
+    zdouble room[SMALL_COMPLEX * (SMALL_COMPLEX + 5) / 2 + 1];
+    return m > 0 ? z_small_eigh(m, A, values, room) : 0;
+}
+
+/* eigh_rows(A, values): A's rows become the eigenvectors, conjugated */
+PyObject *eigh_rows(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t shape[2] = {0, 0};
+    size_t entry = 0;
+    int info = 0;
+    if (!counted(count, 2))
+        return NULL;
+    void *A = writable_array(&a, args[0], 2, shape, &entry);
+    double *values = array(&a, args[1], shape[0], sizeof(double), WRITE);
+    if (!a.failed && (shape[0] != shape[1] || (entry != sizeof(double) && entry != sizeof(zdouble)))) {
+        PyErr_Format(PyExc_ValueError, "a matrix is %zd by %zd in entries of %zd bytes; expected a "
+                     "square one of double precision", shape[0], shape[1], (Py_ssize_t)entry);
+        a.failed = 1;
+    }
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    info = entry == sizeof(double) ? d_eigh(shape[0], A, values) : z_eigh(shape[0], A, values);
+    Py_END_ALLOW_THREADS
+    if (info != 0) {
+        PyErr_SetString(PyExc_ArithmeticError, "Eigenvalues did not converge");
+        a.failed = 1;
+    }
+    return finish(&a, a.failed ? NULL : Py_NewRef(Py_None));
+}

@@ -1,0 +1,242 @@
+/* Kernels of the row model: arguments in, the formulas of rows*.inc, numbers out. */
+#include "rows.h"
+
+#include <complex.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+#include "blas.h"
+#include "eigen.h"
+
+/* Tall matrices are read in blocks of so many rows, of 5k entries each: 512 KiB of real numbers. */
+#define ROWS_OF_BLOCK(k) ((k) < 800 ? 13107 / (k) : 16)
+
+enum { NO_TURNS, UNCOUPLED, COUPLED };
+
+#define T double
+#define FN(name) d_##name
+#define NUMBERS 1
+#define UNIT 1.0
+#define CONJ(x) (x)
+#define REAL(x) (x)
+#define SQUARE(x) ((x) * (x))
+#include "rows.inc"
+#include "rows_ritz.inc"
+#include "rows_rotations.inc"
+#include "rows_inverse.inc"
+#undef T
+#undef FN
+#undef NUMBERS
+#undef UNIT
+#undef CONJ
+#undef REAL
+#undef SQUARE
+
+static inline double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
+
+#define T zdouble
+#define FN(name) z_##name
+#define NUMBERS 2
+#define UNIT I
+#define CONJ(x) conj(x)
+#define REAL(x) creal(x)
+#define SQUARE(x) squared(x)
+#include "rows.inc"
+#include "rows_ritz.inc"
+#include "rows_rotations.inc"
+#include "rows_inverse.inc"
+
+/* An n×k point and the memory (blocks, 2k, n), of which `used` blocks count. */
+typedef struct {
+    Py_ssize_t n, k, p;
+    size_t e;
+    void *W;
+} Memory;
+
+static Memory memory_of(Arrays *a, PyObject *W, PyObject *used, int more)
+{
+    Memory m = {0};
+    Py_ssize_t shape[3] = {0, 0, 0};
+    long blocks = integer(a, used);
+    m.W = more ? writable_array(a, W, 3, shape, &m.e) : shaped_array(a, W, 3, shape, &m.e);
+    m.n = shape[2], m.k = shape[1] / 2, m.p = (Py_ssize_t)blocks * m.k;
+    if (!a->failed && (m.n < 1 || m.k < 1 || shape[1] % 2 || blocks < 1 || blocks + more > shape[0] ||
+                       (m.e != sizeof(double) && m.e != sizeof(zdouble)))) {
+        PyErr_Format(PyExc_ValueError, "a memory of %zd by %zd by %zd entries of %zd bytes does not "
+                     "have %ld blocks", shape[0], shape[1], shape[2], (Py_ssize_t)m.e, blocks + more);
+        a->failed = 1;
+    }
+    return m;
+}
+
+/* What a formula returned: a number, or what went wrong. */
+static int judged(Arrays *a, Py_ssize_t found)
+{
+    if (found == -1)
+        PyErr_NoMemory();
+    else if (found < 0)
+        PyErr_SetString(PyExc_ArithmeticError, "Eigenvalues did not converge");
+    a->failed = a->failed || found < 0;
+    return found >= 0;
+}
+
+#define FOR_ENTRIES(entry, real, complex)                                                          \
+    Py_BEGIN_ALLOW_THREADS if ((entry) == sizeof(double)) { real; } else { complex; }              \
+    Py_END_ALLOW_THREADS
+
+/* rows_grown(W, used, XA₀, X, E, G, D, level, WW₀, WX₀, least normal part, XA, WW, WX, XX, seen)
+ * -> (whether a block was added, asymmetry of it, of all) */
+PyObject *rows_grown(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double out[2] = {0.0, 0.0};
+    int added = 0;
+    if (!counted(count, 16))
+        return NULL;
+    Memory s = memory_of(&a, args[0], args[1], 1);
+    Py_ssize_t n = s.n, k = s.k, p = s.p, q = p + k;
+    const void *XA0 = array(&a, args[2], n * 2 * k, s.e, READ);
+    const void *X = array(&a, args[3], n * k, s.e, READ), *E = array(&a, args[4], n * k, s.e, READ);
+    const void *G = array(&a, args[5], n * k, s.e, READ), *D = array(&a, args[6], k * k, s.e, READ);
+    const void *level = array(&a, args[7], k * k, s.e, READ);
+    const void *WW0 = array(&a, args[8], 4 * p * p, s.e, READ);
+    const void *WX0 = array(&a, args[9], 4 * p * k, s.e, READ);
+    double least = number(&a, args[10]);
+    void *XA = array(&a, args[11], n * 2 * k, s.e, WRITE);
+    void *WW = array(&a, args[12], 4 * q * q, s.e, WRITE);
+    void *WX = array(&a, args[13], 4 * q * k, s.e, WRITE);
+    void *XX = array(&a, args[14], 4 * k * k, s.e, WRITE);
+    void *seen = array(&a, args[15], (2 * q + k) * k, s.e, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    FOR_ENTRIES(s.e,
+                added = d_grown(n, k, p, least, s.W, XA0, X, E, G, D, level, WW0, WX0, XA, WW, WX, XX,
+                                seen, out),
+                added = z_grown(n, k, p, least, s.W, XA0, X, E, G, D, level, WW0, WX0, XA, WW, WX, XX,
+                                seen, out))
+    if (!judged(&a, added))
+        return finish(&a, NULL);
+    return finish(&a, Py_BuildValue("idd", added, out[0], out[1]));
+}
+
+/* rows_grams(W, used, XA, G, WW, WX, XX, seen) */
+PyObject *rows_grams(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    int info = 0;
+    if (!counted(count, 8))
+        return NULL;
+    Memory s = memory_of(&a, args[0], args[1], 0);
+    Py_ssize_t n = s.n, k = s.k, p = s.p;
+    const void *XA = array(&a, args[2], n * 2 * k, s.e, READ);
+    const void *G = array(&a, args[3], n * k, s.e, READ);
+    void *WW = array(&a, args[4], 4 * p * p, s.e, WRITE);
+    void *WX = array(&a, args[5], 4 * p * k, s.e, WRITE);
+    void *XX = array(&a, args[6], 4 * k * k, s.e, WRITE);
+    void *seen = array(&a, args[7], (2 * p + k) * k, s.e, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    FOR_ENTRIES(s.e, info = d_all_grams(n, k, p, s.W, XA, G, WW, WX, XX, seen),
+                info = z_all_grams(n, k, p, s.W, XA, G, WW, WX, XX, seen))
+    return finish(&a, judged(&a, info) ? Py_NewRef(Py_None) : NULL);
+}
+
+/* rows_combined(W, used, XA, C, along, W of the combinations) */
+PyObject *rows_combined(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t shape[2] = {0, 0};
+    size_t entry = 0;
+    if (!counted(count, 6))
+        return NULL;
+    Memory s = memory_of(&a, args[0], args[1], 0);
+    Py_ssize_t n = s.n, k = s.k, p = s.p;
+    const void *XA = array(&a, args[2], n * 2 * k, s.e, READ);
+    const void *C = shaped_array(&a, args[3], 2, shape, &entry);
+    Py_ssize_t q = shape[1];
+    if (!a.failed && (shape[0] != p || entry != s.e || q < 1 || q > p)) {
+        PyErr_Format(PyExc_ValueError, "combinations are %zd by %zd; expected %zd rows", shape[0], q, p);
+        a.failed = 1;
+    }
+    const void *along = array(&a, args[4], q * k, s.e, READ);
+    void *out = array(&a, args[5], q * 2 * n, s.e, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    FOR_ENTRIES(s.e, d_combined_rows(n, k, p, q, s.W, XA, C, along, out),
+                z_combined_rows(n, k, p, q, s.W, XA, C, along, out))
+    return finish(&a, Py_NewRef(Py_None));
+}
+
+/* rows_ritz(D½, D^{-½}, level, WW, WX, XX, dependent, unreliable, c, W, F, normal, T, θ) -> count */
+PyObject *rows_ritz(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t shape[2] = {0, 0}, found = 0;
+    size_t e = 0;
+    if (!counted(count, 14))
+        return NULL;
+    const void *WX = shaped_array(&a, args[4], 2, shape, &e);
+    Py_ssize_t p = shape[0] / 2, k = shape[1] / 2;
+    if (!a.failed && (p < 1 || k < 1 || shape[0] % 2 || shape[1] % 2 ||
+                      (e != sizeof(double) && e != sizeof(zdouble)))) {
+        PyErr_Format(PyExc_ValueError, "Gram matrices are %zd by %zd", shape[0], shape[1]);
+        a.failed = 1;
+    }
+    const void *half = array(&a, args[0], k * k, e, READ);
+    const void *inverse_half = array(&a, args[1], k * k, e, READ);
+    const void *level = array(&a, args[2], k * k, e, READ);
+    const void *WW = array(&a, args[3], 4 * p * p, e, READ), *XX = array(&a, args[5], 4 * k * k, e, READ);
+    double dependent = number(&a, args[6]), unreliable = number(&a, args[7]);
+    double *c = array(&a, args[8], k, sizeof(double), WRITE);
+    void *W = array(&a, args[9], k * k, e, WRITE), *F = array(&a, args[10], k * k, e, WRITE);
+    void *normal = array(&a, args[11], 4 * p * p, e, WRITE);
+    void *out = array(&a, args[12], p * p, e, WRITE);
+    double *theta = array(&a, args[13], p, sizeof(double), WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    FOR_ENTRIES(e,
+                found = d_ritz(k, p, half, inverse_half, level, WW, WX, XX, dependent, unreliable, c,
+                               W, F, normal, out, theta),
+                found = z_ritz(k, p, half, inverse_half, level, WW, WX, XX, dependent, unreliable, c,
+                               W, F, normal, out, theta))
+    return finish(&a, judged(&a, found) ? PyLong_FromSsize_t(found) : NULL);
+}
+
+/* rows_inverse(W, used, XA, G, seen, rotation, WX, XX, normal, T, θ, c, W, F, vectors, gaps, softest,
+ * sign, turns, ±HG) */
+PyObject *rows_inverse(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    int info = 0;
+    Py_ssize_t m = ANY;
+    if (!counted(count, 20))
+        return NULL;
+    Memory s = memory_of(&a, args[0], args[1], 0);
+    Py_ssize_t n = s.n, k = s.k, p = s.p;
+    const void *XA = array(&a, args[2], n * 2 * k, s.e, READ);
+    const void *G = array(&a, args[3], n * k, s.e, READ);
+    const void *seen = array(&a, args[4], (2 * p + k) * k, s.e, READ);
+    const void *rotation = array(&a, args[5], k * k, s.e, READ);
+    const void *WX = array(&a, args[6], 4 * p * k, s.e, READ);
+    const void *XX = array(&a, args[7], 4 * k * k, s.e, READ);
+    const void *normal = array(&a, args[8], 4 * p * p, s.e, READ);
+    const double *theta = real_numbers(&a, args[10], &m, READ);
+    const void *basis = array(&a, args[9], p * (m < 0 ? 0 : m), s.e, READ);
+    const double *c = array(&a, args[11], k, sizeof(double), READ);
+    const void *W = array(&a, args[12], k * k, s.e, READ), *F = array(&a, args[13], k * k, s.e, READ);
+    const void *vectors = array(&a, args[14], k * k, s.e, READ);
+    const double *gaps = array(&a, args[15], k * k, sizeof(double), READ);
+    double softest = number(&a, args[16]), sign = number(&a, args[17]);
+    int turns = (int)integer(&a, args[18]);
+    void *out = array(&a, args[19], n * k, s.e, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    d_Model real = {k, p, m, WX, XX, normal, basis, theta, c, W, F, vectors, gaps, softest};
+    z_Model complex_ = {k, p, m, WX, XX, normal, basis, theta, c, W, F, vectors, gaps, softest};
+    FOR_ENTRIES(s.e, info = d_inverse(n, &real, s.W, XA, G, seen, rotation, sign, turns, out),
+                info = z_inverse(n, &complex_, s.W, XA, G, seen, rotation, sign, turns, out))
+    return finish(&a, judged(&a, info) ? Py_NewRef(Py_None) : NULL);
+}

@@ -1,0 +1,112 @@
+"""The formulas of `row_memory` and `row_model` once more, by the compiled kernels: one call each.
+
+For single NumPy matrices of double precision, real or complex, without a constraint matrix.  What
+the kernels fill is made here; what they compute stands in `src/compiled/rows*.inc`, and
+`tests/test_compiled_rows.py` compares it with the text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stiefel.backends.base import Kernels
+from stiefel.geometry.compiled import rows
+from stiefel.types import Array, NumpyArray
+
+NO_TURNS, UNCOUPLED, COUPLED = range(3)  # what the inverse does with rotations
+
+
+def row_kernels(k: Kernels, X: Array) -> Any:
+    """The compiled kernels where they serve for X; None where the text does."""
+    if k.compiled is None or X.dtype.char not in "dD" or not X.dtype.isnative:
+        return None
+    return k.compiled if X.flags.c_contiguous else None
+
+
+def with_new_block(
+    fast: Any,
+    memory: tuple[Array, int, Array],
+    X: Array,
+    E: Array,
+    G: Array,
+    small: tuple[NumpyArray, NumpyArray],
+    grams: tuple[NumpyArray, NumpyArray],
+    least: float,
+) -> tuple[Any, ...]:
+    """From W, how much is used of it, and [X, AX]; (D, level); and the Gram matrices WW and WX.
+
+    Whether a block was added, its asymmetry and that of all; [X, AX], Gram matrices, what is seen.
+    """
+    (W, used, XA0), size, kind = memory, X.shape[1], X.dtype
+    q, two = (used + 1) * size, 2 * size
+    made = (
+        np.empty((len(X), two), kind),
+        np.empty((2 * q, 2 * q), kind),
+        np.empty((2 * q, two), kind),
+        np.empty((two, two), kind),
+        np.empty((2 * q + size, size), kind),
+    )
+    told = fast.rows_grown(
+        W, used, XA0, X, rows(E), rows(G), *map(rows, small), *grams, least, *made
+    )
+    return *told, *made
+
+
+def all_grams(fast: Any, W: Array, used: int, XA: Array, G: Array) -> tuple[NumpyArray, ...]:
+    """Gram matrices WW, WX and XX, and what is seen of G."""
+    size, kind = XA.shape[1] // 2, XA.dtype
+    p, two = used * size, 2 * size
+    made = (
+        np.empty((2 * p, 2 * p), kind),
+        np.empty((2 * p, two), kind),
+        np.empty((two, two), kind),
+        np.empty((2 * p + size, size), kind),
+    )
+    fast.rows_grams(W, used, XA, rows(G), *made)
+    return made
+
+
+def combined(
+    fast: Any, memory: tuple[Array, int, Array], C: NumpyArray, along: NumpyArray, blocks: int
+) -> Array:
+    """Blocks of the combinations, and room for the others."""
+    W = memory[0]
+    _, both, n = W.shape
+    new = np.zeros((blocks, both, n), W.dtype)
+    fast.rows_combined(*memory, C, along, new.reshape(-1, 2, n)[: C.shape[1]])
+    return new
+
+
+def ritz(
+    fast: Any,
+    halves: tuple[NumpyArray, NumpyArray],
+    level: NumpyArray,
+    grams: tuple[NumpyArray, NumpyArray, NumpyArray],
+    dependent: float,
+    unreliable: float,
+) -> tuple[NumpyArray, ...]:
+    """Shifts c and columns W and F from (D½, D^{-½}); normal Gram matrix; T and θ of Ritz pairs."""
+    WW, size, kind = grams[0], len(level), level.dtype
+    p = len(WW) // 2
+    c, theta = np.empty(size), np.empty(p)
+    (W, F), normal, T = np.empty((2, size, size), kind), np.empty_like(WW), np.empty(p * p, kind)
+    made = c, W, F, normal, T, theta
+    count = fast.rows_ritz(*halves, rows(level), *grams, dependent, unreliable, *made)
+    return c, W, F, normal, T[: p * count].reshape(p, count), theta[:count]
+
+
+def applied_inverse(
+    fast: Any,
+    memory: tuple[Array, int, Array],
+    G: Array,
+    small: tuple[NumpyArray, ...],
+    softest: float,
+    sign: float,
+    turns: int,
+) -> Array:
+    """±H G; ``small`` as the kernel lists them."""
+    T = np.empty(G.shape, G.dtype)
+    fast.rows_inverse(*memory, rows(G), *map(rows, small), softest, sign, turns, T)
+    return T

@@ -1,0 +1,290 @@
+"""The compiled kernels of the row model beside the text: `solvers.row_memory`, `row_model`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stiefel
+from stiefel import Stiefel
+from stiefel.backends.arrays import kernels_for
+from stiefel.objectives import Brockett
+from stiefel.solvers import METHODS, row_compiled, row_memory, row_model, row_ritz
+from stiefel.solvers.row_model import Columns, Known
+from stiefel.types import Gradient
+
+KERNELS = kernels_for(np.zeros(1)).compiled
+if KERNELS is None:
+    pytest.skip("the compiled kernels were not built", allow_module_level=True)
+
+
+class Drawn:
+    """A memory of an operator with errors, its point, and the next one."""
+
+    def __init__(self, seed, n, k, used, is_complex, errors):
+        self.rng, self.n, self.k, self.is_complex = np.random.default_rng(seed), n, k, is_complex
+        A = self.normal(n, n)
+        self.A = A @ A.conj().T / n
+        self.X = stiefel.nearest(self.normal(n, k))
+        self.next = stiefel.nearest(self.X + 0.1 * self.normal(n, k))
+        self.G, self.E = self.normal(n, k), self.normal(n, k)
+        self.kernels, self.blocks = kernels_for(self.X), used + 1
+        self.W = np.zeros((self.blocks, 2 * k, n), self.X.dtype)
+        rows = self.W[:used].reshape(-1, 2, n)
+        U = self.normal(n, used * k)
+        Z = self.A @ U + errors * self.normal(n, used * k)
+        rows[:, 0], rows[:, 1] = U.conj().T, Z.conj().T
+        self.XA = np.concatenate((self.X, self.A @ self.X), axis=1)
+        D = self.normal(k, k)
+        self.D = D @ D.conj().T + np.eye(k)
+        level = 0.3 * self.normal(k, k)
+        self.level, self.used = level + level.conj().T, used
+
+    def normal(self, *shape):
+        real = self.rng.standard_normal(shape)
+        return real + 1j * self.rng.standard_normal(shape) if self.is_complex else real
+
+    def memory(self):
+        return row_memory.with_grams(self.kernels, self.W.copy(), self.used, self.XA, self.G)
+
+    def at(self):
+        rotation = self.X.conj().T @ self.G
+        rotation = 0.5 * (rotation - rotation.conj().T)
+        return Gradient(0.0, self.G, 1.0, None, rotation, True, self.level)
+
+    def known(self, offset):
+        offset = self.E if offset else None
+        columns = Columns.of(self.D)
+        return row_model._with_ritz(
+            self.kernels, self.memory(), columns, self.level, offset, True, 0
+        )
+
+
+def both(compute):
+    """By the kernels, and by the text."""
+    found = compute()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_compiled, "row_kernels", lambda k, X: None)
+        return found, compute()
+
+
+def assert_near(found, expected, digits=1e-9):
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=digits * np.abs(expected).max(initial=1.0))
+
+
+sizes = st.tuples(
+    st.integers(0, 10**6), st.integers(0, 30), st.integers(1, 5), st.integers(1, 4), st.booleans()
+)
+
+
+def drawn(size, errors=0.0):
+    seed, extra, k, used, is_complex = size
+    return Drawn(seed, (used + 2) * k + extra, k, used, is_complex, errors)
+
+
+def assert_same_memory(found, expected):
+    assert found.used == expected.used
+    W = slice(0, found.used)
+    for f, e in zip(
+        (found.W[W], found.XA, *found.grams, found.seen),
+        (expected.W[W], expected.XA, *expected.grams, expected.seen),
+        strict=True,
+    ):
+        assert_near(f, e)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes)
+def test_gram_matrices(size):
+    assert_same_memory(*both(drawn(size).memory))
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes, st.booleans())
+def test_a_new_block(size, offset):
+    s = drawn(size)
+
+    def grown():
+        return row_memory.grown(s.kernels, s.memory(), s.next, s.at(), s.D, s.E if offset else None)
+
+    (found, *asymmetries), (expected, *others) = both(grown)
+    assert found.used == s.used + 1
+    assert_same_memory(found, expected)
+    assert_near(asymmetries, others)
+
+
+def test_a_new_block_of_more_rows_than_are_read_at_once():
+    rng, n, k = np.random.default_rng(0), 15_000, 2
+    X, X1 = (stiefel.nearest(rng.standard_normal((n, k))) for _ in range(2))
+    a, kernels = np.linspace(1.0, 2.0, n)[:, None], kernels_for(X)
+    W = np.zeros((3, 2 * k, n))
+    W[:2] = rng.standard_normal((2, 2 * k, n))
+    XA, G = np.concatenate((X, a * X), axis=1), rng.standard_normal((n, k))
+    at = Gradient(0.0, G, 1.0, None, np.zeros((k, k)), True, np.eye(k))
+
+    def grown():
+        memory = row_memory.with_grams(kernels, W.copy(), 2, XA, G)
+        return row_memory.grown(kernels, memory, X1, at, np.eye(k), None)[0]
+
+    assert_same_memory(*both(grown))
+
+
+def test_a_step_that_only_rotates_adds_no_block():
+    s = Drawn(0, 20, 3, 2, False, 0.0)
+    turn = stiefel.nearest(np.eye(3) + 0.1 * s.normal(3, 3))
+    s.next = s.X @ turn
+    found, expected = both(
+        lambda: row_memory.grown(s.kernels, s.memory(), s.next, s.at(), s.D, None)
+    )
+    assert found[0].used == s.used and found[1:] == expected[1:] == (0.0, 0.0)
+    assert_same_memory(found[0], expected[0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes, st.integers(1, 20))
+def test_combinations(size, columns):
+    s = drawn(size)
+    C = s.normal(s.used * s.k, min(columns, s.used * s.k))
+    assert_same_memory(*both(lambda: row_memory.compressed(s.kernels, s.memory(), C, s.G)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.sampled_from([0.0, 1e-3]))
+def test_columns_and_ritz_pairs(size, errors):
+    s = drawn(size, errors)
+    found, expected = both(lambda: s.known(False))
+    assert_near(found.columns.c, expected.columns.c)
+    for name in ("W", "F"):  # columns are known up to a phase
+        f, e = getattr(found.columns, name), getattr(expected.columns, name)
+        assert_near((f * found.columns.c) @ f.conj().T, (e * expected.columns.c) @ e.conj().T)
+    assert_near(found.normal.WW, expected.normal.WW)
+    assert_near(found.ritz.theta, expected.ritz.theta, 1e-8)
+    f, e = (known.normal.UU @ known.ritz.T for known in (found, expected))
+    assert_near(f @ f.conj().T, e @ e.conj().T, 1e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes)
+def test_ritz_pairs_of_images_with_large_errors(size):
+    """As many are dropped; which one of the last two goes is a tie."""
+    s = drawn(size, 0.3)
+    found, expected = both(lambda: s.known(False).ritz.theta)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_ritz, "UNRELIABLE", 1e9)
+        everything = s.known(False).ritz.theta
+    assert len(found) == len(expected) <= len(everything)
+    distances = np.abs(found[:, None] - everything).min(axis=1, initial=np.inf)
+    np.testing.assert_allclose(distances, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_dependent_vectors_are_dropped(is_complex):
+    """More vectors than X⊥ has dimensions; which of them stay is a matter of rounding."""
+    found, expected = both(lambda: Drawn(1, 9, 3, 4, is_complex, 0.0).known(False))
+    assert found.ritz.T.shape == expected.ritz.T.shape
+    assert found.ritz.T.shape[1] <= 6 < len(found.ritz.T)
+    f, e = (known.normal.UU @ known.ritz.T for known in (found, expected))
+    assert_near(f @ f.conj().T, e @ e.conj().T, 1e-7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.booleans(), st.booleans(), st.sampled_from([1.0, -1.0]))
+def test_the_inverse(size, offset, turns, sign):
+    s = drawn(size)
+    at = s.at()
+
+    def inverse():
+        known: Known = s.known(offset)
+        seen = known.memory.seen
+        return row_model._inverse(s.kernels, known, s.G, seen, at.rotation, sign, turns)
+
+    found, expected = both(inverse)
+    assert_near(found / np.abs(expected).max(), expected / np.abs(expected).max(), 1e-6)
+
+
+# -- eigenvalues of small matrices: `eigen.inc` ---------------------------------------------------
+
+
+def rebuilt(A):
+    """A once more from its eigenvalues and eigenvectors, these, and the eigenvalues."""
+    M, values = A.copy(), np.empty(len(A))
+    KERNELS.eigh_rows(M, values)
+    V = M.conj().T
+    return (V * values) @ M, V, values
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 60),
+    st.booleans(),
+    st.sampled_from([0, -900, 900]),
+    st.sampled_from(["full", "low rank", "diagonal", "apart", "graded"]),
+)
+def test_eigenvalues(seed, m, is_complex, exponent, kind):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((m, m)) + (1j * rng.standard_normal((m, m)) if is_complex else 0)
+    if kind == "low rank":
+        A = A[:, : 1 + m // 3] @ A[:, : 1 + m // 3].conj().T
+    if kind == "graded":
+        A = A * np.logspace(0, -12, m) * np.logspace(0, -12, m)[:, None]
+    A = A + A.conj().T
+    if kind == "diagonal":
+        A = np.diag(np.round(A.diagonal().real)).astype(A.dtype)  # with equal ones among them
+    if kind == "apart":
+        A[: m // 2, m // 2 :] = A[m // 2 :, : m // 2] = 0.0
+    scale = 2.0**exponent
+    again, V, values = rebuilt(scale * A)
+    eps = 50 * np.finfo(float).eps * max(1.0, np.abs(A).max() * np.sqrt(m))
+    np.testing.assert_allclose(again / scale, A, atol=eps)
+    np.testing.assert_allclose(V.conj().T @ V, np.eye(m), atol=1e-13)
+    np.testing.assert_allclose(values / scale, np.linalg.eigvalsh(A), atol=eps)
+    assert (np.diff(values) >= 0).all()
+
+
+def test_matrices_without_eigenvalues_end():
+    for A in (np.full((4, 4), np.nan), np.full((3, 3), np.inf)):
+        values = np.empty(len(A))
+        KERNELS.eigh_rows(A, values)
+        assert not np.isfinite(values).any()
+    np.testing.assert_array_equal(rebuilt(np.zeros((5, 5)))[2], np.zeros(5))
+    with pytest.raises(ValueError, match="square"):
+        KERNELS.eigh_rows(np.zeros((2, 3)), np.zeros(2))
+
+
+def test_one_run_takes_the_same_way():
+    """Two ways of rounding: every count agrees until rounding is all that is left."""
+    x0, method = stiefel.random_point(120, 4, seed=3), METHODS["auto"]
+
+    def run():
+        return stiefel.minimize(Brockett.table(120, 4), x0, method=method, rtol=1e-6)
+
+    found, expected = both(run)
+    assert found.nfev == expected.nfev
+    assert_near(found.x, expected.x, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["rows_grown", "rows_grams", "rows_combined", "rows_inverse"])
+def test_wrong_memories_are_refused(name):
+    kernel, wanted = getattr(KERNELS, name), {"rows_grown": 16, "rows_grams": 8}
+    count = wanted.get(name, 6 if name == "rows_combined" else 20)
+    rest = [np.zeros(1)] * (count - 2)
+    for W, used in ((np.zeros((2, 4, 5)), 3), (np.zeros((2, 3, 5)), 1), (np.zeros((2, 4)), 1)):
+        with pytest.raises(ValueError, match=r"memory|axes"):
+            kernel(W, used, *rest)
+    with pytest.raises(ValueError, match=r"array|combinations"):
+        kernel(np.zeros((2, 4, 5)), 1, *rest)
+    with pytest.raises(TypeError, match="expected"):
+        kernel(np.zeros((2, 4, 5)))
+
+
+def test_points_with_a_constraint_matrix_go_by_the_text():
+    X = stiefel.random_point(9, 2, seed=0)
+    assert row_compiled.row_kernels(kernels_for(X), X) is KERNELS
+    geometry = Stiefel(B=np.diag(np.arange(1.0, 10.0))).bind(X)
+    assert row_compiled.row_kernels(geometry.kernels, X) is None
+    assert row_compiled.row_kernels(kernels_for(X), X.astype(np.float32)) is None
