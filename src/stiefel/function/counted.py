@@ -108,10 +108,6 @@ class CountedObjective:
         return self._shown(X, self._outward_ways)
 
     def _shown(self, X: Any, outward: Any) -> Any:
-        if type(X) is np.ndarray and self._direct and self.seen is None:
-            view = X.view()
-            view.setflags(write=False)
-            return view
         X = X if self.seen is None else self.seen(X)
         X = X if self._direct else self._outward(X, outward)
         if isinstance(X, tuple):
@@ -210,6 +206,8 @@ class CountedObjective:
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
         try:
+            if type(X) is np.ndarray and self._direct and self.seen is None:
+                return function(read_only(X))
             return function(self._shown(X, self._compiled_ways))
         except Exception:
             leaves = X if isinstance(X, tuple) else (X,)

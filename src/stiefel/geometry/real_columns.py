@@ -38,7 +38,8 @@ def units_gradient(k: Kernels, X: Array, E: Array, by_rows: bool) -> Lowered:
     """G = E − X⟨x, e⟩ and its square: four passes."""
     if (fast := _for_kernels(k, X, E, by_rows)) is not None:
         G = np.empty(X.shape)
-        return Lowered(G, fast.units_gradient(*_as_matrix(X, by_rows), rows(E), G))
+        layout = (X, by_rows) if X.ndim == 2 else _as_matrix(X, by_rows)
+        return Lowered(G, fast.units_gradient(*layout, rows(E), G))
     G = X * unit_products(X, E, by_rows)
     np.subtract(E, G, out=G)
     return Lowered(G, float(np.vdot(G, G)))

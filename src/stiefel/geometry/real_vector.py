@@ -40,9 +40,10 @@ def compiled_for(k: Kernels, X: Array, V: Array) -> Any:
 
 def vector_gradient(k: Kernels, X: Array, E: Array) -> Lowered:
     """G = E − x xᵀE and its square: four passes."""
-    if (fast := compiled_for(k, X, E)) is not None:
-        G, E = np.empty(X.shape), E if E.flags.c_contiguous else rows(E)
-        return Lowered(G, fast.vector_gradient(X, E, G))
+    fast = compiled_for(k, X, E)
+    if fast is not None:
+        G = np.empty(X.shape)
+        return Lowered(G, fast.vector_gradient(X, E if E.flags.c_contiguous else rows(E), G))
     G = E.copy()
     g = G.reshape(-1)
     x = X.reshape(-1)

@@ -51,10 +51,11 @@ class _UnitVectors(FlatMetric):
         return self.project(X, W)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
+        k = self.kernels or self.kernels_at(X)
         if self._real_columns(X):
-            return units_gradient(self.kernels_at(X), X, E, by_rows=False)
+            return units_gradient(k, X, E, by_rows=False)
         if self._phases(X):
-            G, square, *_ = units_gradient(self.kernels_at(X), _reals(X), _reals(E), by_rows=True)
+            G, square, *_ = units_gradient(k, _reals(X), _reals(E), by_rows=True)
             return Lowered(_complex_like(X, G), square)
         G = self.project(X, E)
         return Lowered(G, self.dot(G, G))
@@ -88,8 +89,8 @@ class _UnitVectors(FlatMetric):
 
     def _real_columns(self, X: Array) -> bool:
         """Whether `real_columns` has versions for X."""
-        k = self.kernels_at(X)
-        return self.kind is COLUMN and k.pure_numpy and not k.is_complex(X)
+        k = self.kernels or self.kernels_at(X)
+        return self.kind is COLUMN and k.pure_numpy and X.dtype.kind != "c"
 
     def _phases(self, X: Array) -> bool:
         """Whether entries of X are unit vectors of two real numbers in NumPy."""
