@@ -8,6 +8,9 @@ from scipy.optimize import LinearConstraint, NonlinearConstraint
 
 import stiefel
 from stiefel import Status
+from stiefel.constrained.blocks import blocks_of
+from stiefel.constrained.infeasible import Violation
+from stiefel.function.trees import Tree
 
 A = np.diag(np.arange(1.0, 9.0))
 X0 = stiefel.random_point(8, 2, seed=3)
@@ -101,6 +104,48 @@ def test_a_level_violation_is_told_soon(method):
     """Where no short way lessens it; otherwise the penalty grows for thousands of evaluations."""
     result = solve(NonlinearConstraint(lambda X: X[:, 0] @ X[:, 0], 2, 2), method, maxfun=100)
     assert result.status is Status.INFEASIBLE, result.message
+
+
+@pytest.mark.parametrize("maxfun", [1, 2, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_few_evaluations_are_enough_to_say_so(method, maxfun):
+    calls = []
+    counted = lambda X: calls.append(None) or fun(X)
+    balanced = LinearConstraint(np.ones((1, 16)), 0, 0)
+    result = stiefel.minimize(counted, X0, constraints=balanced, method=method, maxfun=maxfun)
+    assert result.status is Status.MAX_EVALUATIONS, result.message
+    assert result.nfev == len(calls) <= max(maxfun, 2) and np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize("answer", [1j, "much", None])
+def test_constraints_are_real_numbers(answer):
+    with pytest.raises(TypeError, match=r"constraints\[0\] returned .*; expected real numbers"):
+        solve(NonlinearConstraint(lambda X: answer, 0, 0))
+
+
+def test_a_map_of_another_size_is_told():
+    with pytest.raises(ValueError, match=r"A of shape \(3, 5\); expected 8 columns"):
+        stiefel.minimize(fun, X0, nonsmooth=stiefel.L1(1.0, of=np.ones((3, 5))))
+
+
+def violation(constraint, X):
+    return Violation(blocks_of(constraint, None, None, X), Tree(X), None)
+
+
+def test_a_level_violation_has_no_way_out():
+    """Its rounding is lower at 14 of these 20 points."""
+    never = NonlinearConstraint(lambda X: X[:, 0] @ X[:, 0], 2, 2)
+    for seed in range(20):
+        X = stiefel.random_point(8, 2, seed=seed)
+        assert violation(never, X).lessened(X) is None
+
+
+def test_a_small_fall_is_a_way_out():
+    """yᵀx ≥ 1000 at x = −y: on the other side v is lower by 0.4 percent at most."""
+    y = np.ones((6, 1)) / np.sqrt(6)
+    far = NonlinearConstraint(lambda X: (X.T @ y).ravel(), 1000, np.inf)
+    Y = violation(far, -y).lessened(-y)
+    assert Y is not None and violation(far, Y).value(Y) < violation(far, -y).value(-y)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -9,6 +9,7 @@ import pytest
 
 import stiefel
 from stiefel import L1, Status
+from stiefel.nonsmooth import PROXIMAL_METHODS
 from test_nonsmooth_solvers import SparsePCA
 
 
@@ -73,6 +74,40 @@ def test_rounding_is_no_excuse(what, k):
     result = stiefel.minimize(broken, X0, nonsmooth=term, rtol=0, gtol=1e-8, maxfun=300)
     assert result.status is Status.STEP_NOT_FOUND, result.message
     assert np.isfinite(result.fun)
+
+
+class Lighter(L1):
+    """A value that is nine tenths of what its proximal map believes."""
+
+    def value(self, X):
+        return 0.9 * super().value(X)
+
+
+def test_a_contradiction_is_no_rounding():
+    """Such runs stand still at 1e-2, and ended in ROUNDING_LIMIT."""
+    X0, plain = stiefel.random_point(40, 3, seed=0), stiefel.ProximalLBFGS(learn=False)
+    given = {"rtol": 0, "gtol": 1e-8, "method": plain, "maxfun": 600}
+    result = stiefel.minimize(SparsePCA(40), X0, nonsmooth=Lighter(0.3), **given)
+    assert result.status is Status.STEP_NOT_FOUND
+    assert "the proximal map and the value of the term contradict each other" in result.message
+
+
+def test_rounding_is_an_excuse_near_a_solution():
+    """f has a noise of 1e-9 that nobody told of: five of eight, none with NO_EXCUSE 100."""
+    ended = []
+    for seed in range(8):
+        fun, rng = SparsePCA(40), np.random.default_rng(seed)
+
+        def noisy(X, fun=fun, rng=rng):
+            f, G = fun.value_and_gradient(X)
+            return f + 1e-9 * rng.standard_normal(), G
+
+        X0 = stiefel.random_point(40, 3, seed=seed)
+        plain = stiefel.ProximalLBFGS(learn=False)
+        result = stiefel.minimize(noisy, X0, nonsmooth=L1(0.3), rtol=0, gtol=1e-12, method=plain)
+        assert not result.success and result.gradient_norm <= 1e-4
+        ended.append(result.status is Status.ROUNDING_LIMIT)
+    assert sum(ended) >= 3
 
 
 def test_steep_terms_are_no_dearer(monkeypatch):
@@ -157,6 +192,22 @@ def test_infinite_products_are_no_warnings(number, where):
     )
     assert np.isfinite(result.fun)
     assert result.success or result.status is Status.MAX_EVALUATIONS
+
+
+@pytest.mark.parametrize("maxfun", [1, 2, 3, 5])
+@pytest.mark.parametrize("method", sorted(PROXIMAL_METHODS))
+def test_few_evaluations_are_enough_to_say_so(method, maxfun):
+    fun, X0 = SparsePCA(40), stiefel.random_point(40, 3, seed=0)
+    given = {"method": method, "maxfun": maxfun, "hessp": fun.hessp}
+    result = stiefel.minimize(fun.value_and_gradient, X0, nonsmooth=L1(0.3), **given)
+    assert result.status is Status.MAX_EVALUATIONS and result.nfev == fun.values <= maxfun
+    assert np.isfinite(result.gradient_norm) and result.gradient_norm > 0
+
+
+def test_a_proximal_method_needs_a_term():
+    X0 = stiefel.random_point(40, 3, seed=0)
+    with pytest.raises(ValueError, match="is for functions with a nonsmooth term: pass nonsmooth="):
+        stiefel.minimize(SparsePCA(40), X0, method="proximal-lbfgs")
 
 
 @pytest.mark.usefixtures("no_warnings")

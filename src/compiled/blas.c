@@ -6,6 +6,7 @@
 
 typedef void (*Gemm)(char *, char *, int *, int *, int *, void *, void *, int *, void *, int *,
                      void *, void *, int *);
+typedef void (*Syrk)(char *, char *, int *, int *, double *, void *, int *, double *, void *, int *);
 typedef void (*Gesv)(int *, int *, void *, int *, int *, void *, int *, int *);
 typedef void (*Gemv)(char *, int *, int *, double *, double *, int *, double *, int *, double *,
                      double *, int *);
@@ -21,6 +22,7 @@ typedef void (*Pstrf)(char *, int *, void *, int *, int *, int *, double *, doub
 typedef void (*Trtri)(char *, char *, int *, void *, int *, int *);
 
 static Gemm dgemm, zgemm;
+static Syrk dsyrk, zherk;
 static Gesv dgesv, zgesv;
 static Gemv dgemv;
 static Dot ddot;
@@ -64,6 +66,8 @@ int load_blas(void)
     PyObject *lapack = blas == NULL ? NULL : table_of("scipy.linalg.cython_lapack");
     int loaded = lapack != NULL && (dgemm = (Gemm)published(blas, "dgemm")) &&
                  (zgemm = (Gemm)published(blas, "zgemm")) &&
+                 (dsyrk = (Syrk)published(blas, "dsyrk")) &&
+                 (zherk = (Syrk)published(blas, "zherk")) &&
                  (dgemv = (Gemv)published(blas, "dgemv")) &&
                  (ddot = (Dot)published(blas, "ddot")) &&
                  (dgesv = (Gesv)published(lapack, "dgesv")) &&
@@ -107,6 +111,31 @@ void z_multiply(enum Form a, enum Form b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t
                 Py_ssize_t rows_b, zdouble beta, zdouble *C, Py_ssize_t rows_c)
 {
     multiply(zgemm, a, b, m, n, inner, &alpha, A, rows_a, B, rows_b, &beta, C, rows_c);
+}
+
+/* To BLAS A is its transpose, and what is below the diagonal here is above it there. */
+static void self_gram(Syrk syrk, Py_ssize_t n, Py_ssize_t k, const void *A, Py_ssize_t rows, void *C)
+{
+    char half = 'U', form = 'N';
+    int size = (int)k, inner = (int)n, apart = at_least_one(rows);
+    double one = 1.0, zero = 0.0;
+    syrk(&half, &form, &size, &inner, &one, (void *)A, &apart, &zero, C, &size);
+}
+
+void d_self_gram(Py_ssize_t n, Py_ssize_t k, const double *A, Py_ssize_t rows, double *C)
+{
+    self_gram(dsyrk, n, k, A, rows, C);
+    for (Py_ssize_t i = 0; i < k; i++)
+        for (Py_ssize_t j = 0; j < i; j++)
+            C[j * k + i] = C[i * k + j];
+}
+
+void z_self_gram(Py_ssize_t n, Py_ssize_t k, const zdouble *A, Py_ssize_t rows, zdouble *C)
+{
+    self_gram(zherk, n, k, A, rows, C);
+    for (Py_ssize_t i = 0; i < k; i++)
+        for (Py_ssize_t j = 0; j < i; j++)
+            C[j * k + i] = conj(C[i * k + j]);
 }
 
 enum { MOST_PIVOTS = 512 };

@@ -25,6 +25,10 @@ void z_multiply(enum Form a, enum Form b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t
                 zdouble alpha, const zdouble *A, Py_ssize_t rows_a, const zdouble *B,
                 Py_ssize_t rows_b, zdouble beta, zdouble *C, Py_ssize_t rows_c);
 
+/* C ← AᴴA of an n×k matrix with its rows `rows` apart, half of it computed; C is k×k. */
+void d_self_gram(Py_ssize_t n, Py_ssize_t k, const double *A, Py_ssize_t rows, double *C);
+void z_self_gram(Py_ssize_t n, Py_ssize_t k, const zdouble *A, Py_ssize_t rows, zdouble *C);
+
 /* B ← BA⁻¹ of an n×m matrix B and an m×m matrix A, which is overwritten.  NaN for a singular A. */
 void d_divide(Py_ssize_t n, Py_ssize_t m, double *B, double *A);
 void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A);

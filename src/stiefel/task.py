@@ -119,6 +119,7 @@ class Task:
 
     def _solver(self) -> Solver:
         if self.nonsmooth is None:
+            proximal.refuse_without_term(self.method)
             return solver_of(self.method, self.options)
         proximal.refuse_unsupported(self.precond, self.comm)
         has_hessian = self.hessp is not None or hasattr(self.fun, "hessp")

@@ -136,7 +136,10 @@ def _nonlinear(
 
     def value(X: Any) -> Array:
         calls.append(None)
-        c = np.atleast_1d(np.asarray(fun(X, *args), dtype=float)).ravel()
+        found = np.atleast_1d(np.asarray(fun(X, *args))).ravel()
+        if found.dtype.kind not in "fiub":
+            raise TypeError(f"{name} returned {describe(found)}; expected real numbers")
+        c = found.astype(float)
         if lengths and len(c) != lengths[0]:
             raise ValueError(
                 f"{name} returned {len(c)} values, and {lengths[0]} before; expected as many at "
@@ -230,6 +233,11 @@ def _fitted(bound: Any, X: Array, default: float) -> Array:
 
 def _composed(term: Any, X: Array) -> ConstraintBlock:
     A = term.of
+    if np.ndim(A) == 2 and A.shape[1] != X.shape[0]:
+        raise ValueError(
+            f"L1(mu, of=A) has A of shape {tuple(A.shape)}; expected {X.shape[0]} columns, as many "
+            f"as X has rows"
+        )
     shape = (A @ X).shape
     if np.size(term.mu) > 1 and np.shape(term.mu) != shape:
         raise ValueError(f"L1(mu, of=A) has weights {np.shape(term.mu)}; AX has shape {shape}")

@@ -26,7 +26,9 @@ from .blocks import ConstraintBlock
 LEVEL_SLOPE = 1e-4
 WAYS = (0.1, 0.3, 1.0, 3.0)  # their lengths; the first two are level in
 # test_the_largest_violation_is_left.
-NOTICEABLE_FALL = 1e-4  # of v; a level v varies by rounding
+# Of v; a level v varies by rounding: test_a_level_violation_has_no_way_out and, for the other side,
+# test_a_small_fall_is_a_way_out.
+NOTICEABLE_FALL = 1e-4
 
 
 class Violation:

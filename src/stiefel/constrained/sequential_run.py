@@ -108,8 +108,8 @@ class SequentialRun:
         return leaves if self.space.is_tree else leaves[0]
 
     def _evaluate(self, x: Array, c: Array | None) -> Evaluated:
-        if self.evaluations() >= self.most_evaluations:
-            raise LimitReached
+        if c is not None and self.evaluations() >= self.most_evaluations:
+            raise LimitReached  # not at the start, which is known
         X = self.user_point(x)
         if c is not None and not np.all(np.isfinite(c)):
             nowhere = ConstraintRows(c, self.none, self.rows.equal)

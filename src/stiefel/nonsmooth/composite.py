@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from stiefel.function.counted import EvaluationLimit
 from stiefel.geometry.feasibility import feasible
 from stiefel.solvers.problem import Problem
 from stiefel.types import Array, Gradient
@@ -164,7 +165,10 @@ class Composite(Problem):
         length = PROBE * math.sqrt(max(space.columns, 1))
         moved = nearest_to_vector(space, self.geometry, x - (length / size) * d)
         s = moved - x
-        y = self.evaluate(moved).g - value.g
+        try:
+            y = self.evaluate(moved).g - value.g
+        except EvaluationLimit:  # one evaluation was allowed: the run ends before its first step
+            return size, np.zeros_like(x), np.zeros_like(x)
         norms = math.sqrt(float(y @ y)), math.sqrt(float(s @ s))
         estimate = norms[0] / norms[1] if norms[1] > 0 else 0.0
         if not (math.isfinite(estimate) and estimate > 1e-8 * size):

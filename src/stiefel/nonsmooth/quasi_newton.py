@@ -37,7 +37,9 @@ from .subproblem import LowRankModel, ProximalStep, proximal_step
 
 MOST_REJECTIONS = 40
 REJECTIONS_IN_NOISE = 5
-NO_EXCUSE = 1e4  # times the rounding of F: a decrease that it cannot hide
+# Times the rounding of F, a decrease that it cannot hide: test_rounding_is_no_excuse and, for the
+# other side, test_rounding_is_an_excuse_near_a_solution.
+NO_EXCUSE = 1e4
 # Of the pairs of f alone; with fewer, h'' must help: test_curved_pairs_of_f_are_enough and, for the
 # other side, test_the_curvature_of_the_term_is_needed.
 ENOUGH_CURVED = 0.75

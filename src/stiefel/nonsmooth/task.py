@@ -20,7 +20,7 @@ from stiefel.types import Array, Manifold, Solver
 from . import PROXIMAL_METHODS
 from .composite import Composite, ProximalPoint, unwarned
 from .proximal_newton import ProximalNewton
-from .space import Sum, space_of
+from .space import Sum, all_finite, space_of
 from .terms import L1, Nothing, RowNorms, Term
 
 NEEDED = ("value", "prox", "prox_derivative", "support", "gradient", "hessian", "stop_at_kinks")
@@ -50,6 +50,15 @@ def choose(method: Any, options: dict[str, Any] | None, has_hessian: bool) -> An
             hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
             raise ValueError(f"unknown option of method {method!r} {name!r}: {hint}")
     return replace(solver, **(options or {}))
+
+
+def refuse_without_term(method: Any) -> None:
+    """An error for a proximal method where there is no term."""
+    if isinstance(method, str) and method in PROXIMAL_METHODS:
+        raise ValueError(
+            f"method {method!r} is for functions with a nonsmooth term: pass nonsmooth=, for "
+            "example stiefel.L1(0.5), or another method"
+        )
 
 
 def refuse_unsupported(precond: Any, comm: Any) -> None:
@@ -147,7 +156,8 @@ def report(problem: Problem, result: Result) -> Result:
     result.support = objective.user_point(tuple(masks)) if space.is_tree else masks[0]  # type: ignore[attr-defined]
     at = at or _evaluated(problem, x, result)
     result.multiplier = None if at is None else _multipliers(problem, at)
-    if result.success and at is not None and not _is_subgradient(problem, at):
+    ended = result.success or result.status in (Status.ROUNDING_LIMIT, Status.STEP_NOT_FOUND)
+    if ended and at is not None and not _is_subgradient(problem, at):
         result.success, result.status = False, Status.STEP_NOT_FOUND
         result.message = (
             f"{result.status.name}: the proximal map and the value of the term contradict each "
@@ -157,13 +167,17 @@ def report(problem: Problem, result: Result) -> Result:
 
 
 def _is_subgradient(problem: Composite, at: ProximalPoint) -> bool:
-    """Whether ζ = XΛ − ∇f lies beneath h, looked at from three other points."""
-    h, zeta = problem.h, problem.space.normal(at.x, at.L) - at.g
-    size = math.sqrt(float(zeta @ zeta) * float(at.x @ at.x))
-    allowed = 1e-6 * (abs(at.h) + size) + 4.0 * at.chi * math.sqrt(float(at.x @ at.x))
+    """Whether ζ = (w − z)/t lies beneath h where z is the proximal map of w; from four points."""
+    h, x, z = problem.h, at.x, at.z
+    if not all_finite(z):
+        return True  # another status says so
+    w = x - at.t * (at.g - problem.space.normal(x, at.L))
+    zeta, length = (w - z) / at.t, math.sqrt(float(x @ x))
+    rounding = 10.0 * problem.noise.eps * math.sqrt(float(w @ w)) / at.t
+    value = h.value(z)
+    allowed = 1e-6 * (abs(value) + math.sqrt(float(zeta @ zeta)) * length) + rounding * length
     return all(
-        h.value(y) >= at.h + float(zeta @ (y - at.x)) - allowed
-        for y in (0.0 * at.x, 2.0 * at.x, -at.x)
+        h.value(y) >= value + float(zeta @ (y - z)) - allowed for y in (0.0 * z, 2.0 * z, -z, x)
     )
 
 
