@@ -300,25 +300,32 @@ def test_a_pair_is_written_where_it_is_kept(manifold, shape, dtype, along):
 @pytest.mark.parametrize("along", [0.5, 1e4])
 def test_a_curve_that_goes_onward_is_the_one_that_is_made_again(manifold, shape, along):
     """Every bit, as a run that is resumed makes it: from a direction that may have been changed."""
-    rng, t = np.random.default_rng(5), 0.3
+    rng, t, C = np.random.default_rng(5), 0.3, KERNELS.compiled
     draw = lambda: rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if phases else 0.0)
     phases, X = manifold == ComplexCircle(), manifold.random(*shape, seed=2)
     x, G = manifold.random(*shape, seed=3), manifold.gradient(X, draw()).G
-    T = draw() * rng.choice([1.0, 1e-4], shape) + along * X
+    s, y = draw() * rng.choice([1.0, 1e-4], shape) + along * X, draw()
+    numbers = lambda A: np.ascontiguousarray(A).view(float).ravel()
+    block = np.stack([numbers(A) for A in (s, 0 * s, y, 0 * y)])
+    found = np.zeros((4, 2))  # of S and then of Y
+    found[:2] = block[::2] @ np.stack([numbers(y), numbers(G)]).T
+    small = lambda: (np.zeros((2, 2)), np.zeros(2), np.zeros((2, 2)))
+    T, before, place = np.empty_like(X), np.empty_like(X), PairPlace(block.copy(), (0, 1))
+    C.plain_direction(
+        block, (0,), found, 1.0, *small(), 0.3, *map(numbers, (G, before)), numbers(G)
+    )
     first = manifold.aim_along(x, manifold.gradient(x, draw()).G, draw())[1]
-    grams = KERNELS.compiled.vector_prepare(X, T, G) if first.needs_grams else None
-    before, place = T.copy(), PairPlace(np.zeros((2, X.size * (1 + phases))), (0,))
-    found = first.onward(X, T, G, place, grams)
+    ahead = first.aimed_by(X, G, T, (block, (0,), found, 1.0, *small(), 0.3), place)
     slope, again = manifold.aim_along(X, G, T, place)
-    assert found.slope == slope and type(found) is type(again)
+    assert ahead.slope == slope and type(ahead) is type(again)
     for name in ("length", "bounded_length", "squared_norm", "defect"):
-        assert getattr(found, name) == getattr(again, name)
-    np.testing.assert_array_equal(found(t), again(t))
-    new = ray.Lowered(manifold.gradient(found(t), draw()).G, 0.0)
-    pairs = [curve.secant_pair(t, ray.Lowered(G, 0.0), new) for curve in (found, again)]
+        assert getattr(ahead, name) == getattr(again, name)
+    np.testing.assert_array_equal(ahead(t), again(t))
+    new = ray.Lowered(manifold.gradient(ahead(t), draw()).G, 0.0)
+    pairs = [curve.secant_pair(t, ray.Lowered(G, 0.0), new) for curve in (ahead, again)]
     assert pairs[0][3:5] == pairs[1][3:5]
-    wanted = manifold.aim_along(X, G, before)[1]  # along the direction as it was
-    np.testing.assert_allclose(found(t), wanted(t), atol=1e-9 * along)
+    wanted = manifold.aim_along(X, G, before)[1]  # along the direction as pairs have it
+    np.testing.assert_allclose(ahead(t), wanted(t), atol=1e-9 * along)
 
 
 @pytest.mark.usefixtures("version")

@@ -37,6 +37,7 @@ static PyMethodDef kernels[] = {
     KERNEL(plain_units_pair),
     KERNEL(plain_products),
     KERNEL(plain_remember),
+    KERNEL(plain_units_direction),
     KERNEL(plain_direction),
     KERNEL(lower_span_gradient),
     KERNEL(extrapolate),

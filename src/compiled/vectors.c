@@ -264,7 +264,7 @@ PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    PICK(units_prepare)(by, X, U, G, &of, lossy, owned, out);
+    PICK(units_prepare)(by, X, U, G, &of, lossy, owned, NULL, out);
     if (isnan(out[0])) /* comparisons hide a NaN */
         out[1] = out[2] = out[0];
     Py_END_ALLOW_THREADS
@@ -315,6 +315,14 @@ PyObject *units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("dd", out[0], out[1]));
 }
 
+static void refuse_others(Arrays *a, const Block *b, Layout by)
+{
+    if (a->failed || by.n * by.k == b->n)
+        return;
+    PyErr_SetString(PyExc_ValueError, "the block of pairs is one of other vectors");
+    a->failed = 1;
+}
+
 /* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found) -> ⟨y, y⟩, ⟨G⁺, s⟩:
  * `units_pair` into the last of those rows, with the products of all of them */
 PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
@@ -330,10 +338,7 @@ PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t cou
     double t = number(&a, args[4]);
     const double *G = doubles(&a, args[5], to.n, READ), *G_new = doubles(&a, args[6], to.n, READ);
     double *found = room_for_products(&a, args[9], &to);
-    if (!a.failed && by.n * by.k != to.n) {
-        PyErr_SetString(PyExc_ValueError, "the block of pairs is one of other vectors");
-        a.failed = 1;
-    }
+    refuse_others(&a, &to, by);
     if (a.failed)
         return finish(&a, NULL);
     char *s = newest(&to, 0), *y = newest(&to, 1);
@@ -346,4 +351,29 @@ PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t cou
         add_products(&to, i, G_new, found);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dd", out[0], out[1]));
+}
+
+/* plain_units_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀY, γ, g, out, X, by_rows,
+ * known, lossy): `plain_direction` and then `units_prepare` of it, which is owned */
+PyObject *plain_units_direction(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Layout by;
+    double out[5];
+    if (!counted(count, 14))
+        return NULL;
+    Combination c = combination_of(&a, args);
+    const double *X = units(&a, args[10], args[11], &by);
+    Units of = units_known(&a, args[12], by.k, WRITE);
+    double lossy = number(&a, args[13]);
+    refuse_others(&a, &c.block, by);
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    weigh_pairs(&c);
+    PICK(units_prepare)(by, X, c.out, c.g, &of, lossy, 1, &c, out);
+    if (isnan(out[0])) /* comparisons hide a NaN */
+        out[1] = out[2] = out[0];
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
 }

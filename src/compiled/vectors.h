@@ -20,6 +20,7 @@ PyObject *plain_vector_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_products(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_remember(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *plain_units_direction(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_direction(PyObject *, PyObject *const *, Py_ssize_t);
 
 enum { PART = 1024 }; /* numbers of a long vector that are dealt with at a time, from its end */
@@ -47,6 +48,25 @@ char *newest(const Block *b, int is_y);
 
 /* An array for the products of every row in use, first those of S, with y and with g. */
 double *room_for_products(Arrays *a, PyObject *object, const Block *b);
+
+/* The numbers beside a block: R⁻¹, ⟨s_i, y_i⟩ and YᵀY in the order of the rings. */
+typedef struct {
+    double *inverse, *diagonal, *changes;
+} Numbers;
+
+/* A direction −H g from (block, rows in use, found, ⟨s, y⟩ of a new pair or None, R⁻¹, ⟨s_i, y_i⟩, YᵀY,
+ * γ, g, out): its weights come first, and then any part of it. */
+typedef struct {
+    int is_new;
+    Block block;
+    Numbers numbers;
+    const double *found, *g;
+    double sy, gamma, *out;
+} Combination;
+
+Combination combination_of(Arrays *a, PyObject *const *args);
+void weigh_pairs(const Combination *c);
+void combine(const Combination *c, Py_ssize_t start, Py_ssize_t n);
 
 /* The products of PART columns of all rows in use with the newest y and with g, added to `found`. */
 void add_products(const Block *b, Py_ssize_t start, const double *g, double *found);

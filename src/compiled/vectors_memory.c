@@ -180,11 +180,6 @@ static void border(const Block *b, Py_ssize_t row, double sy, const double *foun
     inverse[row * m + row] = 1.0 / sy, diagonal[row] = sy;
 }
 
-/* The numbers beside a block: R⁻¹, ⟨s_i, y_i⟩ and YᵀY in the order of the rings. */
-typedef struct {
-    double *inverse, *diagonal, *changes;
-} Numbers;
-
 static Numbers numbers_beside(Arrays *a, PyObject *const *args, const Block *b, enum Access access)
 {
     return (Numbers){array(a, args[0], b->most * b->most, sizeof(double), access),
@@ -237,7 +232,45 @@ static void weigh(const Block *b, Numbers of, const double *found, double gamma,
     }
 }
 
-/* plain_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀY, γ, g, x, out) -> ⟨x, x⟩,
+Combination combination_of(Arrays *a, PyObject *const *args)
+{
+    Combination c = {.is_new = args[3] != Py_None, .block = block_of(a, args[0], args[1], READ)};
+    const Block *b = &c.block;
+    c.found = array(a, args[2], 4 * b->most, sizeof(double), READ);
+    c.sy = c.is_new ? number(a, args[3]) : 0.0;
+    c.numbers = numbers_beside(a, args + 4, b, c.is_new ? WRITE : READ);
+    c.gamma = number(a, args[7]);
+    c.g = array(a, args[8], b->n, sizeof(double), READ);
+    c.out = array(a, args[9], b->n, sizeof(double), WRITE);
+    return c;
+}
+
+void weigh_pairs(const Combination *c)
+{
+    const Block *b = &c->block;
+    Numbers of = c->numbers;
+    double *weights = numbers_of(b), *room = weights + 2 * (b->most + 2);
+    if (c->is_new)
+        border(b, b->used[b->count - 1], c->sy, c->found, of.inverse, of.diagonal, of.changes);
+    weigh(b, of, c->found, c->gamma, weights, room);
+}
+
+void combine(const Combination *c, Py_ssize_t start, Py_ssize_t n)
+{
+    const Block *b = &c->block;
+    const double *weights = numbers_of(b);
+    for (Py_ssize_t end = start + n; start < end; start += PART) {
+        Py_ssize_t width = end - start < PART ? end - start : PART;
+        if (b->entry == sizeof(float))
+            PICK(single_part_combined)(width, (float **)b->rows, 2 * b->count, start, weights,
+                                       c->gamma, c->g, c->out);
+        else
+            PICK(double_part_combined)(width, (double **)b->rows, 2 * b->count, start, weights,
+                                       c->gamma, c->g, c->out);
+    }
+}
+
+/* plain_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀY, γ, g, out, x) -> ⟨x, x⟩,
  * ⟨x, u⟩, ⟨u, u⟩, ⟨g, u⟩ of u = out, which is −H g; x may be g.  After `plain_remember`, if ⟨s, y⟩ is
  * given. */
 PyObject *plain_direction(PyObject *self, PyObject *const *args, Py_ssize_t count)
@@ -246,30 +279,17 @@ PyObject *plain_direction(PyObject *self, PyObject *const *args, Py_ssize_t coun
     double grams[4] = {0};
     if (!counted(count, 11))
         return NULL;
-    int is_new = args[3] != Py_None;
-    Block b = block_of(&a, args[0], args[1], READ);
-    const double *found = array(&a, args[2], 4 * b.most, sizeof(double), READ);
-    double sy = is_new ? number(&a, args[3]) : 0.0;
-    Numbers of = numbers_beside(&a, args + 4, &b, is_new ? WRITE : READ);
-    double gamma = number(&a, args[7]);
-    const double *g = array(&a, args[8], b.n, sizeof(double), READ);
-    const double *x = array(&a, args[9], b.n, sizeof(double), READ);
-    double *out = array(&a, args[10], b.n, sizeof(double), WRITE);
+    Combination c = combination_of(&a, args);
+    Py_ssize_t n = c.block.n;
+    const double *x = array(&a, args[10], n, sizeof(double), READ);
     if (a.failed)
         return finish(&a, NULL);
-    double *weights = numbers_of(&b), *room = weights + 2 * (b.most + 2);
     Py_BEGIN_ALLOW_THREADS
-    if (is_new)
-        border(&b, b.used[b.count - 1], sy, found, of.inverse, of.diagonal, of.changes);
-    weigh(&b, of, found, gamma, weights, room);
-    for (Py_ssize_t i = (b.n - 1) / PART * PART; i >= 0; i -= PART) { /* what was read last is near */
-        if (b.entry == sizeof(float))
-            PICK(single_part_combined)(width_of(&b, i), (float **)b.rows, 2 * b.count, i, weights,
-                                       gamma, g, out);
-        else
-            PICK(double_part_combined)(width_of(&b, i), (double **)b.rows, 2 * b.count, i, weights,
-                                       gamma, g, out);
-        add_grams(width_of(&b, i), x + i, out + i, g + i, grams);
+    weigh_pairs(&c);
+    for (Py_ssize_t i = (n - 1) / PART * PART; i >= 0; i -= PART) { /* what was read last is near */
+        Py_ssize_t width = width_of(&c.block, i);
+        combine(&c, i, width);
+        add_grams(width, x + i, c.out + i, c.g + i, grams);
     }
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", grams[0], grams[1], grams[2], grams[3]));

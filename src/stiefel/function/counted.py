@@ -206,6 +206,8 @@ class CountedObjective:
     def _show(self, function: Callable[[Any], Any], X: Any, nowhere: Any) -> Any:
         """``function`` at X; ``nowhere`` if it refuses an X that overflowed, not without reason."""
         try:
+            if type(X) is np.ndarray and self._direct and self.seen is None:
+                return function(read_only(X))
             return function(self._shown(X, self._compiled_ways))
         except Exception:
             leaves = X if isinstance(X, tuple) else (X,)

@@ -38,7 +38,8 @@ def units_gradient(k: Kernels, X: Array, E: Array, by_rows: bool) -> Lowered:
     """G = E − X⟨x, e⟩ and its square: four passes."""
     if (fast := _for_kernels(k, X, E, by_rows)) is not None:
         G = np.empty(X.shape)
-        return Lowered(G, fast.units_gradient(*_as_matrix(X, by_rows), rows(E), G))
+        layout = (X, by_rows) if X.ndim == 2 else _as_matrix(X, by_rows)
+        return Lowered(G, fast.units_gradient(*layout, rows(E), G))
     G = X * unit_products(X, E, by_rows)
     np.subtract(E, G, out=G)
     return Lowered(G, float(np.vdot(G, G)))
@@ -64,7 +65,6 @@ class RealCircle:
     """
 
     by_rows: ClassVar[bool] = False
-    needs_grams: ClassVar[bool] = False
 
     _kernels: Kernels
     squared_norm: float
@@ -78,33 +78,40 @@ class RealCircle:
         self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairPlace | None
     ) -> None:
         self._kernels, self.fast = kernels, _for_kernels(kernels, X, U, self.by_rows)
-        self._leave(X, rows(U), G if G is None else rows(G), into, False)
+        G, U = G if G is None else rows(G), rows(U)
+        prepare = _prepare if self.fast is None else self.fast.units_prepare
+        layout, with_G = self._leave(X, G, into), U if G is None else G
+        numbers = prepare(*layout, U, with_G, self._known, TangentRay.LOSSY, False)
+        self.slope = numbers[4]
+        if numbers[3]:
+            U = U.copy()
+            numbers = prepare(*layout, U, with_G, self._known, TangentRay.LOSSY, True)
+        self._U = U
+        self._measure(numbers)
 
-    def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> Self:
-        """The curves from another point along U, which is changed; they find their own Grams."""
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> Self:
+        """The curves from another point along the direction of ``pairs``, which is written to T."""
         new = object.__new__(type(self))
         new._kernels, new.fast = self._kernels, self.fast
-        new._leave(X, U, G, into, True)
+        matrix, by_rows = new._leave(X, G, into)
+        known = *pairs, rows(G), T, matrix, by_rows, new._known, TangentRay.LOSSY
+        numbers = self.fast.plain_units_direction(*known)
+        new._U, new.slope = T, numbers[4]
+        new._measure(numbers)
         return new
 
-    def _leave(
-        self, X: Array, U: Array, G: Array | None, into: PairPlace | None, owned: bool
-    ) -> None:
-        self._X, self._G, self._into, shape = X, G, into, X.shape
+    def _leave(self, X: Array, G: Array | None, into: PairPlace | None) -> tuple[Array, bool]:
+        """Room for what will be known; how kernels take X."""
+        self._X, self._G, shape = X, G, X.shape
+        self.place = into if self.fast is not None else None
         whole = X, self.by_rows
-        self._layout = matrix, by_rows = whole if self.fast is None else _as_matrix(*whole)
+        self._layout = whole if self.fast is None else _as_matrix(*whole)
         one = (shape[-2], 1) if self.by_rows else (1, shape[-1])
-        self._known = known = np.empty((5, *shape[:-2], *one), X.dtype)
-        prepare, G = (
-            _prepare if self.fast is None else self.fast.units_prepare,
-            U if G is None else G,
-        )
-        numbers = prepare(matrix, by_rows, U, G, known, TangentRay.LOSSY, owned)
-        self.slope = numbers[4]
-        if numbers[3] and not owned:
-            U = U.copy()
-            numbers = prepare(matrix, by_rows, U, G, known, TangentRay.LOSSY, True)
-        self._U, (self.squared_norm, largest, self.defect, *_) = U, numbers
+        self._known = np.empty((5, *shape[:-2], *one), X.dtype)
+        return self._layout
+
+    def _measure(self, numbers: tuple[float, ...]) -> None:
+        self.squared_norm, largest, self.defect, *_ = numbers
         self.bounded_length = self.length = math.sqrt(largest) if largest > 0 else 0.0
 
     _half_excess = property(lambda self: self._known[0])
@@ -157,18 +164,17 @@ class RealCircle:
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        numbers = self._known
-        if G is not self._G:
-            numbers = numbers.copy()
-            numbers[4] = self._slopes_with(G)
-        known = *self._layout, self._U, numbers, t, rows(G), rows(G_new)
-        if self._into is not None:
-            block, used = self._into
+        if self.place is not None and G is self._G:
+            block, used = self.place
             found = np.empty(2 * len(block))
-            square, slope = self.fast.plain_units_pair(*known, block, used, found)
-            return Secant(None, None, None, square, slope, found)
+            known = *self._layout, self._U, self._known, t, G, rows(G_new), block, used, found
+            square, slope = self.fast.plain_units_pair(*known)
+            return Secant(None, None, None, square, slope, kept=found)
+        numbers = self._known.copy()
+        numbers[4] = self._slopes_with(G)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)
-        square, slope = self.fast.units_pair(*known, s, y)
+        ends = rows(G), rows(G_new), s, y
+        square, slope = self.fast.units_pair(*self._layout, self._U, numbers, t, *ends)
         return Secant(s, y, None, square, slope)
 
     def _combined(self, p: Array, q: Array) -> Array:

@@ -40,9 +40,10 @@ def compiled_for(k: Kernels, X: Array, V: Array) -> Any:
 
 def vector_gradient(k: Kernels, X: Array, E: Array) -> Lowered:
     """G = E − x xᵀE and its square: four passes."""
-    if (fast := compiled_for(k, X, E)) is not None:
+    fast = compiled_for(k, X, E)
+    if fast is not None:
         G = np.empty(X.shape)
-        return Lowered(G, fast.vector_gradient(X, rows(E), G))
+        return Lowered(G, fast.vector_gradient(X, E if E.flags.c_contiguous else rows(E), G))
     G = E.copy()
     g = G.reshape(-1)
     x = X.reshape(-1)
@@ -64,7 +65,6 @@ class RealVectorRay(ColumnRay):
     ``into`` a memory, where it is given and kernels are compiled.
     """
 
-    needs_grams = True
     length = defect = 0.0  # type: ignore[assignment] # numbers here, no properties
 
     def __init__(
@@ -78,7 +78,8 @@ class RealVectorRay(ColumnRay):
         tangent: bool = False,
     ) -> None:
         self.fast, self._kernels = compiled_for(kernels, X, U), kernels
-        self._X, self._G, self._into, U = X, G, into, rows(U)
+        self._X, self._G, U = X, G if G is None else rows(G), rows(U)
+        self.place = into if self.fast is not None else None
         self._know(U, self._products(X, U), tangent)
 
     def _know(self, U: Array, grams: FourProducts, tangent: bool) -> None:
@@ -97,19 +98,17 @@ class RealVectorRay(ColumnRay):
         square = c + 3.0 * (b * b)
         self.bounded_length = self.length = math.sqrt(square) if square > 0 else 0.0
 
-    def onward(
-        self, X: Array, U: Array, G: Array, into: PairPlace, grams: FourProducts
-    ) -> RealVectorRay:
-        """The ray from another point along u, tangent up to a part along x, of these products."""
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> RealVectorRay:
+        """The ray from another point along the direction of ``pairs``, which is written to T."""
         ray = object.__new__(RealVectorRay)
         ray.fast, ray._kernels = self.fast, self._kernels
-        ray._X, ray._G, ray._into = X, G, into
-        ray._know(U, grams, True)
+        ray._X, ray._G, ray.place = X, G, into
+        ray._know(T, self.fast.plain_direction(*pairs, rows(G), T, X), True)
         return ray
 
     def _products(self, X: Array, U: Array) -> FourProducts:
         """⟨x, x⟩, ⟨x, u⟩, ⟨u, u⟩ and ⟨g, u⟩."""
-        G = U if self._G is None else rows(self._G)
+        G = U if self._G is None else self._G
         if self.fast is not None:
             return self.fast.vector_prepare(X, U, G)  # type: ignore[no-any-return]
         x, u = X.reshape(-1), U.reshape(-1)
@@ -130,8 +129,15 @@ class RealVectorRay(ColumnRay):
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         """s = t Q(t)φ(w) and y = g⁺ − Q(t)g, with xᵀg = 0."""
+        G, G_new = old.G, new.G
+        if self.place is not None and G is self._G:
+            block, used = self.place
+            known = self._X, self._U, self._grams, self._M, self._gu, t, G, G_new
+            found = np.empty(2 * len(block))
+            square, slope = self.fast.plain_vector_pair(*known, block, used, found)
+            return Secant(None, None, None, square, slope, kept=found)
         if self.fast is not None:
-            return self._fast_pair(t, old.G, new.G)
+            return self._fast_pair(t, rows(G), rows(G_new))
         a, b, c = self._grams
         h = 0.5 * t
         minus, plus = 1.0 - h * b, 1.0 + h * b
@@ -140,23 +146,18 @@ class RealVectorRay(ColumnRay):
         up, low = (plus * p + a * q) / D, (minus * q - hhc * p) / D
         s = self._combined(t * (b + 2.0 * low), t + t * t * up)
         x, u = self._X.reshape(-1), self._U.reshape(-1)
-        q = -h * float(u.dot(old.G.reshape(-1)))
+        q = -h * float(u.dot(G.reshape(-1)))
         up, low = t * a * q / D, 2.0 * minus * q / D
-        y = new.G - old.G
+        y = G_new - G
         flat = y.reshape(-1)
         axpy(self._M * up - low, x, flat)
         axpy(-up, u, flat)
         return Secant(s, y, None, float(flat.dot(flat)))
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        gu = self._gu if G is self._G else float(np.vdot(G, self._U))
-        known = self._X, self._U, self._grams, self._M, gu, t, rows(G), rows(G_new)
-        if self._into is not None:
-            block, used = self._into
-            found = np.empty(2 * len(block))
-            square, slope = self.fast.plain_vector_pair(*known, block, used, found)  # type: ignore[union-attr]
-            return Secant(None, None, None, square, slope, found)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)
+        gu = self._gu if G is self._G else float(np.vdot(G, self._U))
+        known = self._X, self._U, self._grams, self._M, gu, t, G, G_new
         square, slope = self.fast.vector_pair(*known, s, y)  # type: ignore[union-attr]
         return Secant(s, y, None, square, slope)
 

@@ -99,7 +99,7 @@ class Sphere(Stiefel):
         return is_real_vector(k, X) or is_column_stack(k, X) or _is_real_stack(k, X)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
-        k = self.kernels_at(X)
+        k = self.kernels or self._resolve(X)
         if is_real_vector(k, X):
             return real_vector.vector_gradient(k, X, E)
         if _is_real_stack(k, X):

@@ -51,10 +51,11 @@ class _UnitVectors(FlatMetric):
         return self.project(X, W)
 
     def gradient(self, X: Array, E: Array) -> Lowered:
+        k = self.kernels or self.kernels_at(X)
         if self._real_columns(X):
-            return units_gradient(self.kernels_at(X), X, E, by_rows=False)
+            return units_gradient(k, X, E, by_rows=False)
         if self._phases(X):
-            G, square, *_ = units_gradient(self.kernels_at(X), _reals(X), _reals(E), by_rows=True)
+            G, square, *_ = units_gradient(k, _reals(X), _reals(E), by_rows=True)
             return Lowered(_complex_like(X, G), square)
         G = self.project(X, E)
         return Lowered(G, self.dot(G, G))
@@ -88,8 +89,8 @@ class _UnitVectors(FlatMetric):
 
     def _real_columns(self, X: Array) -> bool:
         """Whether `real_columns` has versions for X."""
-        k = self.kernels_at(X)
-        return self.kind is COLUMN and k.pure_numpy and not k.is_complex(X)
+        k = self.kernels or self.kernels_at(X)
+        return self.kind is COLUMN and k.pure_numpy and X.dtype.kind != "c"
 
     def _phases(self, X: Array) -> bool:
         """Whether entries of X are unit vectors of two real numbers in NumPy."""
@@ -305,8 +306,8 @@ class ColumnCircle(RealCircle, Circle):
 class StackCircle(ColumnCircle):
     """`ColumnCircle`, of matrices with one column; its defect is that of `Stiefel`."""
 
-    def _leave(self, X: Array, U: Array, G: Array | None, into: Any, owned: bool) -> None:
-        super()._leave(X, U, G, into, owned)
+    def _measure(self, numbers: tuple[float, ...]) -> None:
+        super()._measure(numbers)
         excess = self._half_excess.reshape(-1)
         self.defect = 2.0 * math.sqrt(float(excess.dot(excess)))
 
@@ -331,8 +332,8 @@ class PhaseCircle(ColumnCircle):
         reals = _reals(X), _reals(U), None if G is None else _reals(G)
         super().__init__(kernels, *reals, into)
 
-    def onward(self, X: Array, U: Array, G: Array, into: Any, grams: Any) -> PhaseCircle:
-        new = super().onward(_reals(X), _reals(U), _reals(G), into, grams)
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: Any) -> PhaseCircle:
+        new = super().aimed_by(_reals(X), _reals(G), _reals(T), pairs, into)
         new._like, new._gradient = X, G
         return new
 

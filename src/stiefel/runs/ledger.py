@@ -172,7 +172,9 @@ class Ledger:
 
     def record(self, state: SolverState) -> None:
         at, objective = state.at, self.objective
-        scale = objective.scale
+        scale, aim = objective.scale, getattr(state, "aim", None)
+        # From the Gram matrices of the state's curve, where it has one.
+        defect = self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect
         row = (
             at.f / scale,
             at.norm / scale,
@@ -182,18 +184,13 @@ class Ledger:
             objective.njev,
             self.elapsed(),
             state.restarted,
-            self._defect(state),
+            defect,
             objective.nhev,
             self._expected(state) / scale,
         )
         self.history.append(row)
         if at.finite:
             self._keep_best(state, at)
-
-    def _defect(self, state: SolverState) -> float:
-        """From the Gram matrices of the state's curve, where it has one."""
-        aim = getattr(state, "aim", None)
-        return self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect
 
     def _expected(self, state: SolverState) -> float:
         """What the method's model expects f to lose from here on.

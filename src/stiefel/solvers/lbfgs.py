@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remembe
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
-    PlainCurve,
     is_plain,
     no_plain_pairs,
     place_for,
@@ -95,8 +94,8 @@ class LBFGS:
     memory : int
         The number m of pairs kept; fewer for points of more than two million entries, and none
         beyond four million, which use the newest pair only.  Real vectors, unit columns and free
-        parameters of 16,384 entries or more keep half as many, unless ``cost`` says otherwise:
-        reading them takes longer than the rest of a step.
+        parameters of 16,384 entries or more keep two fifths as many, unless ``cost`` says
+        otherwise: reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.
     rows : RowModel or None
@@ -251,7 +250,7 @@ class LBFGS:
             gamma = _smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at
-                kept, T, ahead = remembered_and_aimed(cast(PlainCurve, curve), *known)
+                kept, T, ahead = remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
                 slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
                 if slope < -LEAST_COSINE * at.norm * ahead.length:
                     aim, model = Aim(T, slope, ahead, metric), s.learned

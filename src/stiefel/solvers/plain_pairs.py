@@ -26,9 +26,9 @@ from .memory import Pairs, bordered, free_row, room_for
 
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
 # the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
-SINGLE_FROM = 2048
-# Numbers from which half as many plain pairs are kept: reading them takes longer than the rest of
-# a step, and the other half saves an eighth of the evaluations at most.
+SINGLE_FROM = 512
+# Numbers from which two fifths as many plain pairs are kept: reading them takes longer than the
+# rest of a step, and the others save an eighth of the evaluations at most, one more saves none.
 LONG_PLAIN = 16_384
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
@@ -38,11 +38,14 @@ class PlainCurve(Curve, Protocol):
     """A curve of plain vectors that writes its pairs into a `PairPlace`."""
 
     fast: Any  # the compiled kernels
-    needs_grams: bool  # the products of x and u, for the next one
-    slope: float  # ⟨G, u⟩
+    place: PairPlace  # where its pair stands
+    slope: float  # ⟨G, T⟩
 
-    def onward(self, X: Array, U: Array, G: Array, into: PairPlace, grams: Any) -> PlainCurve:
-        """A curve of the same kind from another point along U, which it may change."""
+    def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> PlainCurve:
+        """A curve of the same kind from another point, along −H G, which is written to T.
+
+        ``pairs`` are what `plain_direction` of the compiled kernels takes before g.
+        """
         ...
 
 
@@ -53,7 +56,7 @@ def is_plain(geometry: Manifold, X: Point) -> bool:
 
 def worth_keeping(G: Cotangent, memory: int) -> int:
     """How many of ``memory`` plain pairs like G are worth the time it takes to read them."""
-    return memory if _numbers(G).size < LONG_PLAIN else (memory + 1) // 2
+    return memory if _numbers(G).size < LONG_PLAIN else max(2 * memory // 5, 1)
 
 
 def no_plain_pairs(G: Cotangent, memory: int) -> Pairs:
@@ -97,15 +100,12 @@ def remembered_and_aimed(
 
     ``curve`` has led to x, and has written its pair into its place.
     """
-    B, fast, G, rows = pairs.S, curve.fast, at.G, _rows_with(pairs.rows, len(pairs.diagonal))
-    found, numbers = _products_of(fast, pairs, pair, yy, at, rows), _copied(pairs)
-    g, T = _numbers(G), np.empty(G.shape, G.dtype)
-    wanted, out = (x, T) if curve.needs_grams else (g, _numbers(T))
-    grams = fast.plain_direction(B, rows, found, sy, *numbers, gamma, g, wanted, out)
+    (B, rows), G = curve.place, at.G
+    found, numbers = _products_of(curve.fast, pairs, pair, yy, at, rows), _copied(pairs)
     inverse, diagonal, changes = numbers
-    new = Pairs(B, None, inverse, diagonal, rows, changes)
-    place = PairPlace(B, _rows_with(rows, len(diagonal)))
-    return new, T, curve.onward(x, T, G, place, grams)
+    T, place = np.empty(G.shape, G.dtype), PairPlace(B, _rows_with(rows, len(diagonal)))
+    ahead = curve.aimed_by(x, G, T, (B, rows, found, sy, *numbers, gamma), place)
+    return Pairs(B, None, inverse, diagonal, rows, changes), T, ahead
 
 
 def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
@@ -195,7 +195,7 @@ def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
             slopes, scales = np.empty(4 * most), (1.0, _scale(B, at.norm))
             fast.plain_products(B, rows, None, None, g, scales, slopes)
         known = B, rows, slopes, None, inverse, diagonal, changes
-        fast.plain_direction(*known, gamma, g, g, T if g is at.G else _numbers(T))
+        fast.plain_direction(*known, gamma, g, T if g is at.G else _numbers(T), g)
         return T
     g, out = g.reshape(-1), _numbers(T).reshape(-1)
     if slopes is None:

@@ -77,7 +77,9 @@ class SecantSearch:
                     noise, good = max(noise, verdict.noise), True
             if good:
                 blind = -0.5 * t * slope <= MARGIN * level
-                step = SearchStep(t, X, at, pair, t * (end - slope), Watch(noise, blind))
+                same = noise == watch.noise and blind is watch.blind
+                seen = watch if same else Watch(noise, blind)
+                step = SearchStep(t, X, at, pair, t * (end - slope), seen)
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]
