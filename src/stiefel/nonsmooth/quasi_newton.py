@@ -91,7 +91,6 @@ class QuasiNewton:
         state = State(X, gradient, at, S, S, sigma, sigma, 1.0, 1.0 / sigma, operator=operator)
         return self.remembered(state, s, y) if s.any() else state
 
-    @unwarned
     def step(self, problem: Composite, s: State) -> State:
         at = s.point
         sigma, memory = self._model(problem, s)
