@@ -509,14 +509,6 @@ MUTANTS = (
         "two_loop",
     ),
     Mutant(
-        PLAIN,
-        "return SMALL * SMALL < square < LARGE * LARGE",
-        "return True",
-        "products that curves bring are taken for what they are whatever their size",
-        PLAIN_PAIRS,
-        "stands_in_its_place",
-    ),
-    Mutant(
         PAIRS,
         "gone, rows = rows[0], rows[1:]",
         "gone, rows = rows[-2], (*rows[:-2], rows[-1])",
