@@ -16,7 +16,7 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import matrix_squares
-from stiefel.geometry.ray import Secant
+from stiefel.geometry.ray import Curvature, Secant
 from stiefel.types import Array, Manifold
 
 from .problem import array_kernels
@@ -35,13 +35,14 @@ def squared_length_of(factor: Manifold, pair: Secant) -> float:
     """⟨y, y⟩ of the pair of a leaf."""
     if pair.square is not None:
         return float(pair.square)
-    if pair.curvature is None:
+    seen = pair.curvature
+    if isinstance(seen, Split):
+        return seen.squared_change(1.0)
+    if not isinstance(seen, Curvature):
         return factor.dot(pair.y, pair.y)
-    if isinstance(pair.curvature, Split):
-        return pair.curvature.squared_change(1.0)
-    if pair.curvature.square is not None:
-        return float(pair.curvature.square)
-    k, yy = array_kernels(factor, pair.y), pair.curvature.yy
+    if seen.square is not None:
+        return float(seen.square)
+    k, yy = array_kernels(factor, pair.y), seen.yy
     return float(yy.trace().real if k.pure_numpy and yy.ndim == 2 else k.trace(yy))
 
 
