@@ -224,8 +224,8 @@ def conversions(monkeypatch, array):
 @pytest.mark.parametrize("method", ["auto", "lbfgs"])
 def test_the_host_waits_at_most_three_times_an_iteration(monkeypatch, array, method):
     found, fun, x0 = conversions(monkeypatch, array), quadratic(array), start(array)
-    result = stiefel.minimize(fun, x0, jac=True, method=method, maxiter=40, rtol=1e-14)
-    assert result.nit == 40
+    result = stiefel.minimize(fun, x0, jac=True, method=method, maxiter=30, rtol=1e-14)
+    assert result.nit == 30
     assert len(found) <= 2 * result.nfev + 4 and len(found) <= 3 * result.nit, found
 
 
