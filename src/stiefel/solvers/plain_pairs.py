@@ -51,9 +51,14 @@ def is_plain(geometry: Manifold, X: Point) -> bool:
     return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
 
 
-def worth_keeping(G: Cotangent, memory: int) -> int:
-    """How many of ``memory`` plain pairs like G are worth the time it takes to read them."""
-    return memory if _numbers(G).size < LONG_PLAIN else (memory + 1) // 2
+def worth_keeping(G: Cotangent, memory: int, doubled: bool = False) -> int:
+    """How many of ``memory`` plain pairs like G are worth the time it takes to read them.
+
+    Twice as many of short ones where they are ``doubled``: they take the place of a learned metric.
+    """
+    if _numbers(G).size >= LONG_PLAIN:
+        return (memory + 1) // 2
+    return 2 * memory if doubled else memory
 
 
 def no_plain_pairs(G: Cotangent, memory: int) -> Pairs:
