@@ -99,7 +99,7 @@ class LBFGS:
         reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors and free
-        matrices teach it nothing: those of less than 16,384 entries keep twice as many pairs.
+        matrices teach it nothing: they keep up to three times as many pairs, where these are short.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
