@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import stiefel
-from stiefel import LBFGS, Sphere
+from stiefel import LBFGS, Oblique, Sphere
 from stiefel.solvers import METHODS
+from stiefel.solvers.plain_pairs import worth_keeping
 
 A = np.linspace(1.0, 500.0, 500)
 
@@ -76,3 +77,25 @@ def test_seconds_decide_where_they_are_to_be_measured():
 def test_a_cost_that_is_none_is_refused():
     with pytest.raises(ValueError, match=r"LBFGS.cost is 'low'; expected one of 'usual'"):
         LBFGS(cost="low")
+
+
+def correlation(seed, **options):
+    """½‖VᵀV − C‖² over unit columns."""
+    i = np.arange(150)
+    C = 0.5 + 0.5 * np.exp(-0.05 * np.abs(i[:, None] - i))
+
+    def fun(V):
+        R = V.T @ V - C
+        return 0.5 * float(np.vdot(R, R)), 2.0 * V @ R
+
+    start = Oblique().random(4, 150, seed=seed)
+    return stiefel.minimize(fun, start, manifold=Oblique(), options=options, rtol=1e-8)
+
+
+def test_many_unit_vectors_keep_more_pairs_where_a_metric_is_learned():
+    """There is nothing to learn about them: pairs do what the metric cannot."""
+    assert pairs_used(correlation(0)) == 30 and pairs_used(correlation(0, metric=None)) == 10
+    kept = [worth_keeping(np.zeros((n, 500)), 10, more=True) for n in (5, 20, 30, 40)]
+    assert kept == [30, 20, 13, 4]
+    spent = [sum(correlation(s, **o).nfev for s in range(8)) for o in ({}, {"metric": None})]
+    assert spent[0] < 0.96 * spent[1]

@@ -97,7 +97,8 @@ class LBFGS:
         parameters of 16,384 entries or more keep two fifths as many, unless ``cost`` says
         otherwise: reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
-        How the initial Hessian is learned; None for the canonical metric.
+        How the initial Hessian is learned; None for the canonical metric.  Unit vectors and free
+        matrices teach it nothing: they keep up to three times as many pairs, where these are short.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -159,8 +160,10 @@ class LBFGS:
         plain = problem.precond is None and is_plain(geometry, x)
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
-            usual = self.cost == "usual"
-            pairs = no_plain_pairs(at.G, worth_keeping(at.G, most) if usual else most)
+            if self.cost == "usual":
+                many = self.metric is not None and at.G.ndim > 1 and at.G.shape[-1] > 1
+                most = worth_keeping(at.G, most, many)
+            pairs = no_plain_pairs(at.G, most)
         elif not large:
             pairs = no_pairs(geometry, at.G, most)
         rows = OFF

@@ -17,7 +17,7 @@ from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import matrix_squares
 from stiefel.geometry.ray import Curvature, Secant
-from stiefel.types import Array, Manifold
+from stiefel.types import Array, Manifold, Metric
 
 from .problem import array_kernels
 
@@ -82,7 +82,12 @@ def balanced(
     ends = [0, *itertools.accumulate(sizes)]
     parts = map(slice, ends, ends[1:])
     return tuple(
-        _with_scales(leaf, f, x, scales[i])._replace(weights=N[i], stiffness=W[i], unit=unit)
+        leaf._replace(
+            metric=_scaled_metric(leaf.metric, f, x, scales[i]),
+            weights=N[i],
+            stiffness=W[i],
+            unit=unit,
+        )
         for leaf, (f, x), i in zip(learned, leaves, parts, strict=True)
     )
 
@@ -114,12 +119,12 @@ def _scales(N: Array, W: Array) -> Array:
     return np.exp(0.5 * np.where(known, least - logs, 0.0))
 
 
-def _with_scales(leaf: Any, factor: Manifold, x: Array, scales: Array) -> Any:
-    """``leaf`` with its scale, or with those of its matrices."""
+def _scaled_metric(metric: Metric, factor: Manifold, x: Array, scales: Array) -> Metric:
+    """The metric of a leaf with its scale, or with those of its matrices."""
     if len(scales) == 1:
-        return leaf._replace(metric=leaf.metric._replace(scale=float(scales[0])))
+        return metric._replace(scale=float(scales[0]))
     each = array_kernels(factor, x).asarray(scales.reshape(*x.shape[:-2], 1, 1), x)
-    return leaf._replace(metric=leaf.metric._replace(scales=each))
+    return metric._replace(scales=each)
 
 
 def _matrices(factor: Manifold, x: Array) -> int:

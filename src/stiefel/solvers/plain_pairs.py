@@ -30,6 +30,7 @@ SINGLE_FROM = 512
 # Numbers from which two fifths as many plain pairs are kept: reading them takes longer than the
 # rest of a step, and the others save an eighth of the evaluations at most, one more saves none.
 LONG_PLAIN = 16_384
+ROOM_FOR_MORE = 200_000  # numbers of all s together: beyond, more pairs cost more than they save
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
@@ -54,9 +55,15 @@ def is_plain(geometry: Manifold, X: Point) -> bool:
     return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
 
 
-def worth_keeping(G: Cotangent, memory: int) -> int:
-    """How many of ``memory`` plain pairs like G are worth the time it takes to read them."""
-    return memory if _numbers(G).size < LONG_PLAIN else max(2 * memory // 5, 1)
+def worth_keeping(G: Cotangent, memory: int, more: bool = False) -> int:
+    """How many of ``memory`` plain pairs like G are worth the time it takes to read them.
+
+    Up to three times as many where ``more`` are wanted: they take the place of a learned metric.
+    """
+    size = _numbers(G).size
+    if size >= LONG_PLAIN:
+        return max(2 * memory // 5, 1)
+    return max(memory, min(3 * memory, ROOM_FOR_MORE // max(size, 1))) if more else memory
 
 
 def no_plain_pairs(G: Cotangent, memory: int) -> Pairs:
