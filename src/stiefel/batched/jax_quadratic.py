@@ -23,7 +23,7 @@ from .quadratic import LARGEST_N, MOST_POINTS, columns, exact_at, minimum, opera
 from .solver import ManyLBFGS
 from .state import State
 
-GROUP = 4  # problems that are looked at together
+TOGETHER = 4  # problems in one look
 BETWEEN = 3  # evaluations from one look to the next, while f has the symmetry
 GATE_OF_A = 1e-5  # the part of A that may be asymmetric: what a target lacks, the next one has
 ENOUGH_FOR_D = 4  # points: D has few entries, and all points are asked whether they agree
@@ -74,7 +74,7 @@ class JaxLBFGS(ManyLBFGS):
         own = (row - jnp.arange(rows)) % rows < count[:, None]
         arrays, none = (points, gradients, own, X[0], gradient, x), s.fresh & ~s.fresh
         assert isinstance(k, JaxMany)
-        target, leaps, fits = k.on_few(look, _targets, arrays, (model.target, none, none), GROUP)
+        target, leaps, fits = k.on_few(look, _targets, arrays, (model.target, none, none), TOGETHER)
         still = jnp.where(look, fits & (count < rows), model.open)
         row = (row + 1) % rows
         return s._replace(model=RingModel(points, gradients, row, count, target, leaps, still))
