@@ -36,6 +36,41 @@ class JaxMany(PerProblem, JaxKernels):
 
         return jax.lax.cond(jnp.any(mask), found, lambda: default)
 
+    def on_few(
+        self,
+        mask: Array,
+        function: Callable[..., Any],
+        arrays: tuple[Array, ...],
+        default: tuple[Array, ...],
+        width: int,
+    ) -> Any:
+        """As `on_some`, for ``width`` problems at a time: where few are in the mask, and dear."""
+        size = mask.shape[0]
+        if size <= width:
+            return self.on_some(mask, function, arrays, default)
+
+        def body(carry: Any) -> Any:
+            left, found = carry
+            (index,) = jnp.nonzero(left, size=width, fill_value=size)
+            here = jnp.minimum(index, size - 1)
+            new = function(*(a[here] for a in arrays))
+            put = (a.at[index].set(b, mode="drop") for a, b in zip(found, new, strict=True))
+            return left.at[index].set(False, mode="drop"), tuple(put)
+
+        return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), body, (mask, default))[1]
+
+    def once(self, a: Any) -> Any:
+        return jax.lax.optimization_barrier(a)  # type: ignore[no-untyped-call]
+
+    # Sums of all entries are products with ones: XLA gives other sums of a processor to a library
+    # that takes several times as long for small arrays.
+
+    def _dot(self, A: Array, B: Array) -> Array:
+        return self.numbers(_total(self.real(self.conj(A) * B), 1))
+
+    def matrix_dots(self, A: Array, B: Array) -> Array:
+        return _total(self.real(self.conj(A) * B), A.ndim - 2)
+
     def repeat(self, times: int, function: Callable[[Any], Any], state: Any) -> Any:
         return jax.lax.fori_loop(0, times, lambda _, s: function(s), state)
 
@@ -74,6 +109,12 @@ class JaxMany(PerProblem, JaxKernels):
     def last_bit(self, mantissa: Array, bits: int) -> Array:
         digits = (jnp.abs(mantissa) * 2.0**bits).astype(jnp.zeros((), int).dtype)
         return (digits & -digits).astype(mantissa.dtype) * 2.0**-bits
+
+
+def _total(a: Array, axes: int) -> Array:
+    """The sums over all axes but the first so many."""
+    flat = a.reshape(*a.shape[:axes], -1)
+    return flat @ jnp.ones(flat.shape[-1], a.dtype)
 
 
 def _times(X: Array, P: Array) -> Array:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from stiefel.types import Array, Leaves
 
+from .jax_quadratic import renewed
 from .memory import forget
 from .solver import ManyLBFGS
 from .state import State
@@ -93,6 +94,8 @@ def run_pool(
 def _restarted(solver: ManyLBFGS, mask: Array, x: Leaves, state: State) -> State:
     """New problems in the slots of the mask; blocks of pairs stay where they are."""
     nothing: Any = None
-    fresh, old = solver.init(x)._replace(memory=nothing), state._replace(memory=nothing)
+    fresh, old = (s._replace(memory=nothing, model=None) for s in (solver.init(x), state))
     mixed: State = solver.k.choose(mask, fresh, old)
-    return mixed._replace(memory=forget(solver.k, state.memory, mask))
+    return mixed._replace(
+        memory=forget(solver.k, state.memory, mask), model=renewed(state.model, mask)
+    )

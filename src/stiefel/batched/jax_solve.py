@@ -21,6 +21,7 @@ from stiefel.types import Array, Leaves, Manifolds
 from .border import Border, border_of, limits_of
 from .jax_implicit import attach
 from .jax_pool import run_pool, use_pool
+from .jax_quadratic import JaxLBFGS, recognises
 from .shared import METHODS, Status, Tree, check_place, describe
 from .solver import ManyLBFGS
 from .state import CODES, Limits, State
@@ -186,7 +187,8 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
 
         if not use_pool(x[0].shape[0]):
             return run_loop(border, limits, partial(evaluate, constants), x)
-        solver, x = _method(border, limits), _shaped(x, border.inner)
+        x = _shaped(x, border.inner)
+        solver = _method(border, limits, x)
         return run_pool(solver, evaluate, x, constants, mapped, partial(_solution, border))
 
     @solve.def_vmap
@@ -216,20 +218,22 @@ def _solver(value: _Value, border: Border, limits: Limits, mapped: tuple[bool, .
 
 def run_loop(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Solution:
     """The loop; arrays have the axis of problems."""
-    solver = _method(border, limits)
+    x = _shaped(x, border.inner)
+    solver = _method(border, limits, x)
 
     def going(state: State) -> Array:
         return jnp.any(state.status < 0)
 
-    start = solver.init(_shaped(x, border.inner))
-    return _solution(border, jax.lax.while_loop(going, partial(solver.step, evaluate), start))
+    step = partial(solver.step, evaluate)
+    return _solution(border, jax.lax.while_loop(going, step, solver.init(x)))
 
 
-def _method(border: Border, limits: Limits) -> ManyLBFGS:
+def _method(border: Border, limits: Limits, x: Leaves) -> ManyLBFGS:
     auto = METHODS["auto"]
-    return ManyLBFGS(
-        border.leaves, limits, None, auto.memory, auto.metric, auto.initial_length, auto.caution
-    )
+    return JaxLBFGS(
+        border.leaves, limits, None, auto.memory, auto.metric, auto.initial_length, auto.caution,
+        recognises=recognises(border.leaves, x),
+    )  # fmt: skip
 
 
 def _solution(border: Border, state: State) -> Solution:

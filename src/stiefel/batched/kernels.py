@@ -115,6 +115,10 @@ class PerProblem(Kernels):
         """False only if it is known that no problem is in the mask."""
         return bool(self.xp.any(mask))
 
+    def once(self, a: Any) -> Any:
+        """Arrays that several others are made of: a compiler may not compute them for each."""
+        return a
+
     def on_some(
         self, mask: Array, function: Callable[..., Any], arrays: tuple[Array, ...], default: Any
     ) -> Any:

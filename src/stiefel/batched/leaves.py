@@ -14,10 +14,11 @@ functions, in which a number t, ω or a flag has shape (B,):
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from stiefel.types import Array
+from stiefel.types import Array, Leaves
 
 from .kernels import PerProblem
 from .shared import (
@@ -220,3 +221,11 @@ class Free:
 
     def restore(self, X: Array) -> Array:
         return X
+
+
+def small_real_matrices(leaves: Sequence[Any], x: Leaves, largest: int) -> bool:
+    """Whether problems are one real matrix each, n×k with k < n ≤ largest and B = I."""
+    if len(x) > 1 or not isinstance(leaves[0], Matrices) or leaves[0].k._weigh is not None:
+        return False
+    shape = x[0].shape
+    return len(shape) == 3 and "float64" in str(x[0].dtype) and shape[2] < shape[1] <= largest

@@ -19,7 +19,7 @@ from stiefel.types import Array, Leaves, Manifolds
 from .border import Border, border_of, limits_of, tolerance
 from .compiled import CompiledLBFGS, CompiledMatrices
 from .function import BatchFunction
-from .leaves import Matrices
+from .leaves import small_real_matrices
 from .quadratic import LARGEST_N
 from .result import ManyProgress, ManyResult, collect
 from .shared import (
@@ -154,10 +154,7 @@ def _solver(
 
 def recognisable(border: Border, x: Leaves) -> bool:
     """Whether functions tr(XᵀAXM) are looked for: of small real matrices, in NumPy."""
-    leaf, shape = border.leaves[0], x[0].shape
-    fits = len(x) == 1 and isinstance(leaf, Matrices) and len(shape) == 3
-    plain = library(x[0]) == "numpy" and x[0].dtype == np.float64 and leaf.k._weigh is None
-    return fits and plain and shape[2] < shape[1] <= LARGEST_N
+    return library(x[0]) == "numpy" and small_real_matrices(border.leaves, x, LARGEST_N)
 
 
 class RunningBatch:

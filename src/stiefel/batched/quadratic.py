@@ -18,6 +18,8 @@ seems loses one evaluation, and its search goes on.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +28,7 @@ from stiefel.types import Array
 
 from .numpy_many import Side, empty, stored
 
-SPARE_POINTS = 1  # trials along one ray have their rows in common
+SPARE_POINTS = 1.25  # times those that span all rows: points of a descent lie near each other
 MOST_POINTS = 2  # times those for the first look
 GATE = 1e-7  # the part of K_jl D, and of A, that may be asymmetric
 LARGEST_N = 40  # rows; an eigenproblem of this size costs as much as 20 evaluations
@@ -66,7 +68,7 @@ def nothing_seen(x: Array, none: Array) -> TraceModel:
 
 def points_needed(n: int, k: int) -> int:
     """For a first look: one more than can span all rows, so that few problems need a second."""
-    return math.ceil(n / k) + SPARE_POINTS
+    return max(math.ceil(n / k) + 1, math.ceil(SPARE_POINTS * n / k))
 
 
 def recognised(X: Array, E: Array, x: Array) -> tuple[Array, Array, Array]:
@@ -74,58 +76,111 @@ def recognised(X: Array, E: Array, x: Array) -> tuple[Array, Array, Array]:
 
     X and E have shape (B, P, n, k).
     """
-    finite = np.isfinite(E).all(axis=(1, 2, 3)) & np.isfinite(X).all(axis=(1, 2, 3))
-    X, E = (np.where(finite[:, None, None, None], a, 0.0) for a in (X, E))
-    D, left = symmetrising_columns(X, E)
-    A, asymmetry = operator(X, E @ D[:, None])
-    fits = finite & (left <= GATE)
-    values, Q = np.linalg.eigh(D)
-    regular: Array = values.all(axis=1)
-    Y = least(np.linalg.eigh(A)[1], 1.0 / np.where(regular[:, None], values, 1.0), Q, x)
-    return Y, fits & regular & (asymmetry <= GATE) & np.isfinite(Y).all(axis=(1, 2)), fits
+    U, V, D, fits = columns(X.mT, E.mT)
+    A, known = operator(U, D[:, None] @ V)
+    Y, regular = minimum(A, D, x)
+    return Y, fits & known & regular, fits
 
 
-def symmetrising_columns(X: Array, E: Array) -> tuple[Array, Array]:
-    """D of norm one with K_jl D = D K_ljᵀ, and what is left over, relative to all."""
-    k = X.shape[-1]
-    rows, columns = np.triu_indices(k)
+def columns(U: Array, V: Array) -> tuple[Array, Array, Array, Array]:
+    """X_jᵀ and ∇f(X_j)ᵀ, (B, P, k, n), where they are finite; D, and whether it explains them."""
+    xp = U.__array_namespace__()
+    finite = xp.isfinite(_norm(U) + _norm(V))
+    U, V = (xp.where(finite[:, None, None, None], a, 0.0) for a in (U, V))
+    D, left = symmetrising_columns(U, V)
+    return U, V, D, finite & (left <= GATE)
+
+
+def minimum(A: Array, D: Array, x: Array) -> tuple[Array, Array]:
+    """Where f is least, near x, and whether there is such a point."""
+    xp = A.__array_namespace__()
+    values, Q = xp.linalg.eigh(D)
+    regular = xp.all(values != 0, axis=1)
+    Y = least(xp.linalg.eigh(A)[1], 1.0 / xp.where(regular[:, None], values, 1.0), Q, x)
+    return Y, regular & xp.isfinite(Y).all(axis=(1, 2))
+
+
+def symmetrising_columns(U: Array, V: Array) -> tuple[Array, Array]:
+    """D of norm one with K_jl D = D K_ljᵀ, and what is left over, relative to all.
+
+    ½ Σ‖K_jl D − D K_ljᵀ‖² = Σ Tr(D K_jlᵀK_jl D) − Σ Tr(K_jl D K_lj D) is a form in the entries of
+    D; the sums over j and l are one matrix of k² rows each.
+    """
+    xp, (count, P, k, _) = U.__array_namespace__(), U.shape
+    K = _tall(U) @ _tall(V).mT
+    blocks = K.reshape(count, P, k, P, k)
+    there, back = (
+        xp.permute_dims(blocks, axes).reshape(count, P * P, k * k)
+        for axes in ((0, 1, 3, 2, 4), (0, 3, 1, 2, 4))
+    )
+    S, first, second = _forms(k)
+    form = (there.mT @ there).reshape(count, -1) @ xp.asarray(first)
+    form = form - (there.mT @ back).reshape(count, -1) @ xp.asarray(second)
+    form = form.reshape(count, len(S), len(S))
+    v = xp.linalg.eigh(form + form.mT)[1][..., 0]
+    D = (v @ xp.asarray(S.reshape(len(S), -1))).reshape(count, k, k)
+    KD = (K.reshape(count, P * k * P, k) @ D).reshape(K.shape)
+    return D, _norm(KD - KD.mT) / _positive(_norm(K))
+
+
+@cache
+def _forms(k: int) -> tuple[Array, Array, Array]:
+    """A basis S of symmetric matrices; what Tr(S_r KᵀK S_s) and Tr(K S_r K' S_s) are made of."""
+    rows, cols = np.triu_indices(k)
     S = np.zeros((len(rows), k, k))
-    S[range(len(rows)), rows, columns] = S[range(len(rows)), columns, rows] = 1.0
-    K = np.einsum("bpia,bqic->bpqac", X, E)
-    M = np.einsum("bpqac,rcd->brpqad", K, S) - np.einsum("rac,bqpdc->brpqad", S, K)
-    M = M.reshape(len(X), len(S), -1)
-    v = np.linalg.eigh(M @ M.mT)[1][..., 0]
-    left, size = np.einsum("br,bri->bi", v, M), np.linalg.norm(K.reshape(len(X), -1), axis=1)
-    return np.einsum("br,rac->bac", v, S), np.linalg.norm(left, axis=1) / _positive(size)
+    S[range(len(rows)), rows, cols] = S[range(len(rows)), cols, rows] = 1.0
+    one = np.eye(k)
+    first = np.einsum("xy,rzc,scw->xwyzrs", one, S, S)  # K_xw K_yz, x = y
+    second = np.einsum("rcd,sea->acders", S, S)  # K_ac K'_de
+    return S, first.reshape(k**4, -1), second.reshape(k**4, -1)
 
 
-def operator(X: Array, Z: Array) -> tuple[Array, Array]:
-    """The A with A X_j = Z_j nearly, made symmetric, and how much of it was not."""
-    count, P, n, k = X.shape
-    U, Z = (a.transpose(0, 1, 3, 2).reshape(count, P * k, n) for a in (X, Z))
-    Q, R = np.linalg.qr(U)
-    diagonal = np.einsum("bii->bi", R)
-    least = np.finfo(float).eps * np.abs(diagonal).max(axis=1, keepdims=True) + 1e-300
-    diagonal[...] = np.where(np.abs(diagonal) < least, least, diagonal)
-    A = np.linalg.solve(R, Q.mT @ Z)
-    size = np.linalg.norm(A, axis=(1, 2))
-    skew = np.linalg.norm(A - A.mT, axis=(1, 2))
-    A = np.where(np.isfinite(size)[:, None, None], 0.5 * (A + A.mT), 0.0)
-    return A, skew / _positive(size)
+def operator(
+    U: Array, Z: Array, solve: Callable[..., Array] = np.linalg.solve, gate: float = GATE
+) -> tuple[Array, Array]:
+    """The A with U_j A = Z_j nearly, made symmetric, and whether it was that to many digits.
+
+    ``solve`` is for triangular systems.
+    """
+    xp = U.__array_namespace__()
+    Q, R = xp.linalg.qr(_tall(U))
+    diagonal = xp.abs(xp.einsum("bii->bi", R))
+    least = np.finfo(float).eps * xp.max(diagonal, axis=1, keepdims=True) + 1e-300
+    R = R + xp.where(diagonal < least, least, 0.0)[:, :, None] * xp.eye(R.shape[-1])
+    A = solve(R, Q.mT @ _tall(Z))
+    size, skew = _norm(A), _norm(A - A.mT)
+    A = xp.where(xp.isfinite(size)[:, None, None], 0.5 * (A + A.mT), 0.0)
+    return A, skew <= gate * _positive(size)
+
+
+def exact_at(A: Array, X: Array, Z: Array) -> Array:
+    """The symmetric matrix nearest to A that takes X, with orthonormal columns, to Z."""
+    R = Z - A @ X
+    return A + R @ X.mT + X @ (R - X @ (X.mT @ R)).mT
 
 
 def least(V: Array, mu: Array, Q: Array, x: Array) -> Array:
     """The point with eigenvectors V of A in the columns of M = Q μ Qᵀ that is nearest to x."""
-    n, k = x.shape[1:]
-    order = np.argsort(-mu, axis=1)
-    mu, Q = np.take_along_axis(mu, order, 1), np.take_along_axis(Q, order[:, None], 2)
-    place = np.arange(k) + np.where(mu > 0, 0, n - k)
-    V = np.take_along_axis(V, place[:, None], 2)
-    equal = np.abs(mu[:, :, None] - mu[:, None]) <= EQUAL_M * np.abs(mu).max(axis=1)[:, None, None]
-    m = np.where(equal, V.mT @ x @ Q, 0.0)
-    left, _, right = np.linalg.svd(m)
+    xp, (n, k) = x.__array_namespace__(), x.shape[1:]
+    order = xp.argsort(-mu, axis=1)
+    mu, Q = xp.take_along_axis(mu, order, 1), xp.take_along_axis(Q, order[:, None], 2)
+    place = xp.arange(k) + xp.where(mu > 0, 0, n - k)
+    V = xp.take_along_axis(V, place[:, None], 2)
+    equal = xp.abs(mu[:, :, None] - mu[:, None])
+    equal = equal <= EQUAL_M * xp.max(xp.abs(mu), axis=1)[:, None, None]
+    left, _, right = xp.linalg.svd(xp.where(equal, V.mT @ x @ Q, 0.0))
     return V @ left @ right @ Q.mT
 
 
+def _tall(U: Array) -> Array:
+    """All points of a problem in one matrix of n columns."""
+    return U.reshape(U.shape[0], -1, U.shape[-1])
+
+
+def _norm(A: Array) -> Array:
+    xp, squares = A.__array_namespace__(), (A * A).reshape(A.shape[0], -1)
+    return xp.sqrt(squares @ xp.ones(squares.shape[1]))
+
+
 def _positive(size: Array) -> Array:
-    return np.where(size > 0, size, np.nan)
+    return size.__array_namespace__().where(size > 0, size, np.nan)

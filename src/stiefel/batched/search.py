@@ -85,7 +85,7 @@ class Noise:
         lost = cancelled & (unit > self.eps * xp.abs(f) * 2.0**LOST_BITS)
         most = ROUNDING * self.eps * magnitude
         rounding = xp.where(lost, xp.minimum(ROUNDING * unit, most), rounding)
-        return xp.where(f == 0, most, rounding)  # the last digit of zero is infinite
+        return k.once(xp.where(f == 0, most, rounding))  # the last digit of zero is infinite
 
     def plausible(self, f: Array, magnitude: Array) -> Array:
         return PLAUSIBLE_NOISE * self.k.xp.maximum(self.k.xp.abs(f), magnitude)

@@ -87,7 +87,7 @@ class ManyLBFGS:
             status=count + RUNNING,
             best=Best(x, infinite, infinite, infinite),
             books=Books(*(count,) * 5, *(infinite,) * 3, values=infinite[:, None] + window),
-            model=nothing_seen(x[0], none) if self.recognises else None,
+            model=self._nothing_seen(x[0], none) if self.recognises else None,
         )
 
     # -- one evaluation of every problem ----------------------------------------------------
@@ -139,6 +139,7 @@ class ManyLBFGS:
             s.search, at.f - s.f, s.slope, end, at.finite, s.noise,
             noise.level(s.f, s.magnitude), noise.plausible(s.f, s.magnitude),
         )  # fmt: skip
+        verdict, search = k.once((verdict, search))
         s, leaping, leapt = self._leapt(s, at, noise, running)
         searching = running & ~s.fresh & ~leaping
         taken, failed = searching & verdict.taken, searching & verdict.failed
@@ -151,7 +152,8 @@ class ManyLBFGS:
         arrived = taken | leapt | (running & s.fresh & ~leaping)
         s = self._arrive(s, X, at, arrived)
         judge = Judge(self.leaves, self.limits, noise)
-        return self._recognise(judge.conclude(s, arrived, at.finite, taken, failed), X, E)
+        s = judge.conclude(s, arrived, at.finite, taken, failed)
+        return self._recognise(s, X, E, leapt)
 
     def noise(self, x: Leaves) -> Noise:
         return Noise(self.k, max(self._eps(x)), self.fnoise)
@@ -174,7 +176,7 @@ class ManyLBFGS:
         k, xp = self.k, self.k.xp
         f, first = k.numbers(f), running & (s.books.nfev == 0)
         if k.some(first):
-            scale = xp.where(first, k.power_of_two(self._largest(E)), s.scale)
+            (scale,) = k.on_some(first, self._unit, E, (s.scale,))
             start = xp.where(first, xp.abs(f * scale), s.magnitude)
             s = s._replace(scale=scale, magnitude=start)
         lowered = self._map(lambda leaf, x, e: leaf.lower(x, e, s.scale), X, E)
@@ -185,13 +187,14 @@ class ManyLBFGS:
             f, G, norm, rotations, xp.isfinite(f) & xp.isfinite(norm)
         )
 
-    def _largest(self, E: Leaves) -> Array:
+    def _unit(self, *E: Array) -> tuple[Array]:
+        """The power of two next to 1/max|E|."""
         xp = self.k.xp
         found = [xp.max(xp.abs(xp.reshape(e, (e.shape[0], -1))), axis=1) for e in E]
         largest = self.k.numbers(found[0])
         for most in found[1:]:
             largest = xp.maximum(largest, self.k.numbers(most))
-        return largest
+        return (self.k.power_of_two(largest),)
 
     # -- what a step teaches ----------------------------------------------------------------
 
@@ -223,7 +226,10 @@ class ManyLBFGS:
     ) -> Memory:
         return remember(self.leaves, memory, pairs, sy, keep)
 
-    def _recognise(self, s: State, X: Leaves, E: Leaves) -> State:
+    def _nothing_seen(self, x: Array, none: Array) -> Any:
+        return nothing_seen(x, none)
+
+    def _recognise(self, s: State, X: Leaves, E: Leaves, leapt: Array) -> State:
         """One more point is known, until they are enough to say what f is."""
         model = s.model
         if model is None or not self.k.some(model.open & (s.status < 0)):

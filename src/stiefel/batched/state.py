@@ -10,7 +10,6 @@ from stiefel.types import Array, Leaves
 from .learned import Learned
 from .leaves import RayTrial
 from .memory import Memory
-from .quadratic import TraceModel
 from .search import Search
 from .shared import Status
 
@@ -75,7 +74,7 @@ class State(NamedTuple):
     status: Array  # RUNNING, or the code of a `Status`
     best: Best
     books: Books
-    model: TraceModel | None = None
+    model: Any = None  # of functions that are recognised: `TraceModel`, or `RingModel` for JAX
 
 
 class Asked(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stiefel.types import Array
+from stiefel.types import Array, Leaves
 
 from .leaves import Leaf
 from .memory import forget
@@ -94,18 +94,16 @@ class Judge:
 
     def _confirmed(self, s: State, converged: Array) -> tuple[State, Array, Array]:
         """Converged points that are feasible; the others are restored, and looked at again."""
-        k, xp = self.leaves[0].k, self.leaves[0].k.xp
+        k = self.leaves[0].k
         lost = converged & ~converged
         if not k.some(converged):
             return s, converged, lost
-        defect = 0.0 * s.f
-        for leaf, x in zip(self.leaves, s.x, strict=True):
-            defect = xp.maximum(defect, leaf.defect(x, s.f))
+        (defect,) = k.on_some(converged, self._defect, (s.f, *s.x), (0.0 * s.f,))
         off = converged & ~(defect <= 1.0)
         if not k.some(off):
             return s, converged, lost
         again = off & (s.books.restorations < MAX_RESTORATIONS)
-        restored = tuple(leaf.restore(x) for leaf, x in zip(self.leaves, s.x, strict=True))
+        restored = k.on_some(again, self._restored, s.x, s.x)
         books = s.books._replace(restorations=s.books.restorations + k.integers(again))
         s = s._replace(
             x=k.choose(again, restored, s.x),
@@ -114,6 +112,16 @@ class Judge:
             books=books,
         )
         return s, converged & ~off, off & ~again
+
+    def _defect(self, like: Array, *x: Array) -> tuple[Array]:
+        """How far points are from the promise: the worst leaf of each problem."""
+        defect = 0.0 * like
+        for leaf, v in zip(self.leaves, x, strict=True):
+            defect = self.leaves[0].k.xp.maximum(defect, leaf.defect(v, like))
+        return (defect,)
+
+    def _restored(self, *x: Array) -> Leaves:
+        return tuple(leaf.restore(v) for leaf, v in zip(self.leaves, x, strict=True))
 
     def _failed(self, s: State, failed: Array, stranded: Array) -> State:
         """No step was found: forget the pairs and look at x again, or give up."""

@@ -1,0 +1,111 @@
+"""Functions tr(XᵀAXM) inside compiled code: recognised from a few gradients, and no others."""
+
+import numpy as np
+import pytest
+
+import stiefel
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+
+import stiefel.jax  # noqa: E402
+from stiefel.batched import jax_quadratic, jax_solve  # noqa: E402
+from stiefel.batched.quadratic import exact_at, points_needed  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def double_on_one_processor(monkeypatch):
+    if jax.default_backend() != "cpu" or jax.device_count() > 1:
+        pytest.skip("functions are recognised on one processor only")
+    with jax.enable_x64(True):
+        yield
+
+
+def matrices(count, n, seed=0, condition=100.0):
+    Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((count, n, n)))[0]
+    return (Q * np.geomspace(-1.0, -condition, n)[::-1]) @ Q.mT + 0.3 * condition * np.eye(n)
+
+
+def solved(A, M, x0, extra=lambda X: 0.0, rtol=1e-8, **options):
+    def one(a, x):
+        fun = lambda X: 0.5 * jnp.sum(X * (a @ X @ M)) + extra(X)
+        return stiefel.jax.minimize(fun, x, rtol=rtol, **options)
+
+    return jax.jit(jax.vmap(one))(jnp.asarray(A), jnp.asarray(x0))
+
+
+def lowest(A, M):
+    mu, values = np.sort(np.linalg.eigvalsh(M))[::-1], np.linalg.eigvalsh(A)
+    n, k = A.shape[-1], len(mu)
+    pairs = [values[:, i] if m > 0 else values[:, n - k + i] for i, m in enumerate(mu)]
+    return 0.5 * sum(m * v for m, v in zip(mu, pairs))
+
+
+@pytest.mark.parametrize(
+    ("n", "M"),
+    [
+        (30, np.diag([3.0, 2.0, 1.0])),
+        (12, np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 3.0]])),
+        (8, np.diag([2.0, -1.0])),
+        (6, np.diag([3.0, 2.0, 1.0])),
+    ],
+)
+def test_the_minimum_is_found_in_few_evaluations(n, M):
+    """Of more problems than a pool has slots: their rows of the ring are their own."""
+    A, k = matrices(110, n, seed=n), len(M)
+    x0 = stiefel.Stiefel().random(110, n, k, seed=1)
+    found = solved(A, M, x0)
+    assert found.success.all()
+    np.testing.assert_allclose(found.fun, lowest(A, M), rtol=1e-9, atol=1e-9 * np.abs(A).max())
+    assert np.median(found.nfev) <= points_needed(n, k) + 4
+    x = np.asarray(found.x)
+    assert np.abs(x.mT @ x - np.eye(k)).max() < 1e-14
+
+
+def test_other_functions_are_minimised_as_ever(monkeypatch):
+    A, M = matrices(20, 12), np.diag([3.0, 2.0, 1.0])
+    x0 = stiefel.Stiefel().random(20, 12, 3, seed=1)
+    extra = lambda X: 1e-3 * jnp.sum(X**4)
+    found = solved(A, M, x0, extra)
+    monkeypatch.setattr(jax_solve, "recognises", lambda leaves, x: False)
+    searched = solved(A, M, x0, extra)
+    assert found.success.all()
+    assert np.array_equal(found.nfev, searched.nfev)
+
+
+def test_where_it_is_looked_for():
+    fits = lambda x: jax_quadratic.recognises(jax_solve.border_of(x, None).leaves, (x,))
+    assert fits(jnp.zeros((2, 9, 2)))
+    for shape, dtype in (((2, 9, 2), "float32"), ((2, 9, 2), complex), ((2, 3, 3), float)):
+        assert not fits(jnp.zeros(shape, dtype))
+    assert not fits(jnp.zeros((2, 41, 2))) and not fits(jnp.zeros((2, 5, 9, 2)))
+
+
+def test_the_matrix_is_exact_at_the_newest_point():
+    A = matrices(5, 9)
+    X = stiefel.Stiefel().random(5, 9, 2, seed=1)
+    noise = np.random.default_rng(2).standard_normal(A.shape)
+    found = exact_at(A + 1e-3 * (noise + noise.mT), X, A @ X)
+    np.testing.assert_allclose(found @ X, A @ X, atol=1e-12)
+    np.testing.assert_allclose(found, found.mT, atol=1e-13)
+
+
+def test_points_that_lie_near_each_other_are_looked_at_again():
+    """`MOST_POINTS`, `GATE_OF_A`: a search alone takes hundreds of evaluations here."""
+    Q = np.linalg.qr(np.random.default_rng(3).standard_normal((20, 30, 30)))[0]
+    A = (Q * np.geomspace(1, 1e3, 30)) @ Q.mT
+    M, x0 = np.diag([3.0, 2.0, 1.0]), stiefel.Stiefel().random(20, 30, 3, seed=3)
+    found = solved(A, M, x0)
+    assert found.success.all() and np.median(found.nfev) <= 2 * points_needed(30, 3) + 2
+    np.testing.assert_allclose(found.fun, lowest(A, M), rtol=1e-9)
+
+
+def test_values_that_are_not_finite():
+    """A problem without finite values says so, and others do not notice."""
+    A, M = matrices(20, 12), np.diag([3.0, 2.0, 1.0])
+    A[3] = np.nan
+    found = solved(A, M, stiefel.Stiefel().random(20, 12, 3, seed=1))
+    assert stiefel.Status(int(found.status[3])) is stiefel.Status.NOT_FINITE
+    others = np.arange(20) != 3
+    assert found.success[others].all() and not found.success[3]
+    np.testing.assert_allclose(found.fun[others], lowest(A[others], M), rtol=1e-9, atol=1e-7)
