@@ -5,78 +5,14 @@
 #include <math.h>
 
 #include "batch_arguments.h"
+#include "batch_eigen.h"
 
-enum { WIDEST = 4, MOST_UNKNOWNS = WIDEST * (WIDEST + 1) / 2, SWEEPS = 14, POLAR_STEPS = 20 };
+enum { WIDEST = 4, MOST_UNKNOWNS = WIDEST * (WIDEST + 1) / 2, POLAR_STEPS = 20 };
 
 typedef struct {
     Py_ssize_t n, k, points;
     double gate, equal;
 } Shape;
-
-INLINE V root(V v)
-{
-    double a[LANES];
-    memcpy(a, &v, sizeof v);
-    for (int l = 0; l < LANES; l++)
-        a[l] = sqrt(a[l]);
-    memcpy(&v, a, sizeof v);
-    return v;
-}
-
-/* tan θ of the rotation that takes the entry a away, beside a difference d of the diagonal. */
-INLINE V tangent(V d, V a)
-{
-    V whole = root(d * d + 4.0 * a * a);
-    for (int l = 0; l < LANES; l++)
-        LANE(whole, l) = LANE(d, l) < 0 ? LANE(d, l) - LANE(whole, l) : LANE(d, l) + LANE(whole, l);
-    V t = 2.0 * a / whole;
-    for (int l = 0; l < LANES; l++)
-        LANE(t, l) = LANE(whole, l) != 0.0 ? LANE(t, l) : 0.0;
-    return t;
-}
-
-INLINE V off_diagonal(Py_ssize_t size, const V *A)
-{
-    V sum = same(0.0);
-    for (Py_ssize_t p = 0; p < size; p++)
-        for (Py_ssize_t q = p + 1; q < size; q++)
-            sum += A[p * size + q] * A[p * size + q];
-    return sum;
-}
-
-INLINE int negligible(V part, V whole)
-{
-    for (int l = 0; l < LANES; l++)
-        if (LANE(part, l) > DBL_EPSILON * DBL_EPSILON * LANE(whole, l))
-            return 0;
-    return 1;
-}
-
-/* Eigenvalues of the symmetric A on its diagonal, eigenvectors in the rows of `vectors`: Jacobi. */
-INLINE void eigenpairs(Py_ssize_t size, V *A, V *vectors)
-{
-    for (Py_ssize_t i = 0; i < size * size; i++)
-        vectors[i] = same(i % (size + 1) ? 0.0 : 1.0);
-    V whole = off_diagonal(size, A);
-    for (Py_ssize_t i = 0; i < size; i++)
-        whole += A[i * size + i] * A[i * size + i];
-    for (int sweep = 0; sweep < SWEEPS && !negligible(off_diagonal(size, A), whole); sweep++)
-        for (Py_ssize_t p = 0; p < size; p++)
-            for (Py_ssize_t q = p + 1; q < size; q++) {
-                V *P = A + p * size, *Q = A + q * size, a = P[q];
-                V t = tangent(Q[q] - P[p], a), c = 1.0 / root(1.0 + t * t), s = t * c;
-                V low = P[p] - t * a, high = Q[q] + t * a;
-                for (Py_ssize_t r = 0; r < size; r++) {
-                    V x = P[r], y = Q[r];
-                    P[r] = c * x - s * y, Q[r] = s * x + c * y;
-                    A[r * size + p] = P[r], A[r * size + q] = Q[r];
-                    x = vectors[p * size + r], y = vectors[q * size + r];
-                    vectors[p * size + r] = c * x - s * y;
-                    vectors[q * size + r] = s * x + c * y;
-                }
-                P[p] = low, Q[q] = high, P[q] = Q[p] = same(0.0);
-            }
-}
 
 /* The coefficients of D's entries i ≤ j in (K_pq D − D K_qpᵀ)_ad. */
 INLINE void equation(Shape w, const V *K, Py_ssize_t p, Py_ssize_t q, Py_ssize_t a, Py_ssize_t d,
@@ -98,7 +34,7 @@ INLINE void equation(Shape w, const V *K, Py_ssize_t p, Py_ssize_t q, Py_ssize_t
         }
 }
 
-/* `symmetrising_columns`: D, and what is left over; room for m² + 2 unknowns². */
+/* `symmetrising_columns`: D, and what is left over; room for m² + 3 unknowns² + 4 unknowns. */
 INLINE V symmetrising(Shape w, const V *X, const V *E, V *D, V *room)
 {
     Py_ssize_t n = w.n, k = w.k, m = w.points * k, unknowns = k * (k + 1) / 2;
@@ -134,7 +70,7 @@ INLINE V symmetrising(Shape w, const V *X, const V *E, V *D, V *room)
         for (Py_ssize_t i = 0; i < unknowns; i++)
             for (Py_ssize_t j = 0; j < i; j++)
                 N[i * unknowns + j] = N[j * unknowns + i];
-        eigenpairs(unknowns, N, vectors_of_N);
+        eigenpairs(unknowns, N, vectors_of_N, vectors_of_N + unknowns * unknowns);
         for (int l = 0; l < LANES; l++) {
             Py_ssize_t least = 0;
             for (Py_ssize_t i = 1; i < unknowns; i++)
@@ -250,7 +186,7 @@ static void polar(int k, double *m)
     m[0] = NAN;
 }
 
-/* Y ← Y(3I − YᵀY)/2: rotations by Jacobi leave a defect of some rounding errors for each sweep. */
+/* Y ← Y(3I − YᵀY)/2: rotations leave a defect of some rounding errors. */
 static void restore(Py_ssize_t n, Py_ssize_t k, double *Y)
 {
     double S[WIDEST * WIDEST];
@@ -352,8 +288,8 @@ FOR_PROCESSORS static void recognise_part(Part p, Shape w, const double *Xs, con
     }
     if (!some)
         return;
-    eigenpairs(n, A, eigen_A);
-    eigenpairs(k, D, eigen_D);
+    eigenpairs(n, A, eigen_A, rest);
+    eigenpairs(k, D, eigen_D, rest);
     double *values = (double *)rest, *Y = values + n + n * k;
     Py_ssize_t *place = (Py_ssize_t *)(Y + n * k);
     for (int l = 0; l < p.count; l++)
@@ -382,7 +318,7 @@ PyObject *batch_recognise(PyObject *self, PyObject *const *args, Py_ssize_t coun
     Shape w = {n, k, shape[0], number(&a, args[3]), number(&a, args[4])};
     double *Y = doubles(&a, args[5], n * k * B, WRITE), *left = doubles(&a, args[6], B, WRITE);
     unsigned char *fits = flags(&a, args[7], B, WRITE);
-    Py_ssize_t unknowns = k * (k + 1) / 2, most = m * m + 2 * unknowns * unknowns;
+    Py_ssize_t unknowns = k * (k + 1) / 2, most = m * m + 3 * unknowns * unknowns + 4 * unknowns;
     most = (most > 2 * m * n ? most : 2 * m * n) + n + 2 * n * k;
     V *room = vectors(&a, 2 * m * n + n * k + 2 * n * n + most);
     if (a.failed)
