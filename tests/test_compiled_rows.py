@@ -246,11 +246,34 @@ def test_eigenvalues(seed, m, is_complex, exponent, kind):
     assert (np.diff(values) >= 0).all()
 
 
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize("exponent", [-140, -146, -150, -155, -158, -160, -162, -200, -308])
+def test_entries_whose_squares_vanish(exponent, is_complex):
+    """The overlaps of functions that are far from each other: they ended in NaN."""
+    rng = np.random.default_rng(-exponent)
+    for m in (2, 3, 4, 7, 20):
+        A = rng.standard_normal((m, m)) + (1j * rng.standard_normal((m, m)) if is_complex else 0)
+        A = A + A.conj().T
+        apart = 10.0**exponent * A
+        np.fill_diagonal(apart, A.diagonal())
+        weights = np.logspace(exponent / 2, 0, m)
+        for M in (apart, A * weights * weights[:, None], A * weights[::-1] * weights[::-1, None]):
+            again, V, values = rebuilt(M)
+            np.testing.assert_allclose(again, M, atol=1e-13 * m)
+            np.testing.assert_allclose(V.conj().T @ V, np.eye(m), atol=1e-13)
+            np.testing.assert_allclose(values, np.linalg.eigvalsh(M), atol=1e-13 * m)
+
+
 def test_matrices_without_eigenvalues_end():
     for A in (np.full((4, 4), np.nan), np.full((3, 3), np.inf)):
         values = np.empty(len(A))
         KERNELS.eigh_rows(A, values)
         assert not np.isfinite(values).any()
+    for bad in (np.nan, np.inf):  # one entry beside the diagonal was lost: finite eigenvalues
+        A, values = np.diag([3.0, 2.0, 1.0]), np.empty(3)
+        A[2, 0] = A[0, 2] = bad
+        KERNELS.eigh_rows(A, values)
+        assert np.isnan(values).all() and np.isnan(A).all()
     np.testing.assert_array_equal(rebuilt(np.zeros((5, 5)))[2], np.zeros(5))
     with pytest.raises(ValueError, match="square"):
         KERNELS.eigh_rows(np.zeros((2, 3)), np.zeros(2))

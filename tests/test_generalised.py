@@ -213,3 +213,21 @@ def test_a_sparse_b_beside_a_tensor_is_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match="expected a dense B"):
         Stiefel(B=mass_matrix(N)).random(N, K, seed=0, like=torch.zeros(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [float, complex])
+@pytest.mark.parametrize("last", [0, 3])
+def test_a_gradient_that_is_not_finite_ends_with_a_status(form, dtype, last):
+    """A dense B raised SciPy's error, and an operator was said to be ill-conditioned."""
+    manifold, weights, calls = Stiefel(**FORMS[form](mass_matrix(N))), np.arange(1.0, K + 1), []
+
+    def fun(X):
+        G = 2 * np.arange(1.0, N + 1)[:, None] * X * weights
+        calls.append(X)
+        if len(calls) > last:
+            G[0, 0] = np.nan
+        return np.vdot(X, G).real / 2, G
+
+    result = stiefel.minimize(fun, manifold.random(N, K, seed=0, dtype=dtype), manifold=manifold)
+    assert result.status is stiefel.Status.NOT_FINITE and not result.success

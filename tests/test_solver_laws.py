@@ -172,3 +172,19 @@ def test_the_optimal_weights_are_optimal():
     for _ in range(20):
         others = np.sort(weights * rng.uniform(0.8, 1.2, 4))
         assert brockett_condition_number(eigenvalues, others) >= expected * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("method", ["accelerated", "gradient-descent"])
+def test_a_value_of_minus_infinity_makes_no_step_grow(method):
+    """Steps grew until a point overflowed: spans ended in an error of the SVD."""
+    calls = []
+
+    def fun(X):
+        calls.append(X)
+        G = 2 * np.arange(1.0, 21.0)[:, None] * X
+        return (-np.inf if len(calls) > 1 else np.sum(X * G) / 2), G
+
+    x0 = stiefel.random_point(20, 3, seed=0)
+    result = stiefel.minimize(fun, x0, method=method, manifold=stiefel.Grassmann())
+    assert result.status is Status.NOT_FINITE and not result.success
+    assert result.nfev == len(calls) <= 4

@@ -10,6 +10,7 @@
 #include "processors.h"
 
 enum { SMALL = 48, SMALL_COMPLEX = 32 }; /* columns: LAPACK is faster from there on */
+#define NEGLIGIBLE 1e-290 /* of squares */
 
 #define T double
 #define FN(name) d_##name

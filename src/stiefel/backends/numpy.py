@@ -229,7 +229,7 @@ class NumpyKernels(Kernels):
         return scipy.linalg.expm(A)
 
     def factorise(self, M: Array) -> tuple[Any, Any]:
-        return scipy.linalg.cho_factor(M), scipy.linalg.cho_solve
+        return scipy.linalg.cho_factor(M), _solve_unchecked
 
     def finite(self, A: Array) -> bool:
         return bool(np.isfinite(A).all())
@@ -309,6 +309,11 @@ def well_conditioned_cholesky(A: Array, least: float) -> Array | None:
 def solve_cholesky(L: Array, b: Array) -> Array:
     """A⁻¹b of A = LLᴴ."""
     return _routine(_POTRS, L)(L, b, lower=1)[0]
+
+
+def _solve_unchecked(factors: Any, b: Array) -> Array:
+    """NaN and infinity go through, and the run ends with a status: SciPy would raise an error."""
+    return scipy.linalg.cho_solve(factors, b, check_finite=False)
 
 
 def inverse(A: Array) -> Array:

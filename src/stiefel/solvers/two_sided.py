@@ -144,8 +144,8 @@ class _Search:
         return -gamma * self.aim.slope > MARGIN * self.noise
 
     def below(self, trial: TwoSidedTrial, c: float) -> bool:
-        """Whether f fell by more than c times what its slope predicts."""
-        return trial.f < self.f + c * trial.gamma * self.aim.slope
+        """Whether f fell by more than c times what its slope predicts, and not to −∞."""
+        return -math.inf < trial.f < self.f + c * trial.gamma * self.aim.slope
 
     def accepts(self, trial: TwoSidedTrial, c: float) -> bool:
         return trial.f <= self.f + c * trial.gamma * self.aim.slope + self.noise
