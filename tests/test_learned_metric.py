@@ -290,3 +290,12 @@ def test_a_mean_metric_of_differences_that_are_rounding(dtype):
         assert values[0] > 0
         assert values[-1] / values[0] <= 101
         assert np.prod(values) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_tree_of_one_leaf_that_depends_on_its_span_is_solved():
+    """As orbitals of closed shells are: one leaf is a tree, too."""
+    A = np.diag(np.arange(1.0, 21.0))
+    fun = lambda tree: (float(np.vdot(tree[0], A @ tree[0])), [2.0 * A @ tree[0]])
+    result = stiefel.minimize(fun, [stiefel.random_point(20, 3, seed=0)], manifold=[Stiefel()])
+    assert result.success
+    assert result.fun == pytest.approx(6.0, rel=1e-9)

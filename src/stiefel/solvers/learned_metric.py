@@ -221,7 +221,7 @@ def still_invariant(
     """
     if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
-    if len(learned) == 1:
+    if not isinstance(X, tuple):  # one matrix, or a stack
         if _is_small(geometry, X, at.rotation, learned[0].scale_of_gradient):
             return learned, True
         return _horizontal(learned, (False,)), False
