@@ -7,43 +7,15 @@
 #include <string.h>
 
 #include "arrays.h"
-#include "processors.h"
+#include "entries.h"
 
 enum { SMALL = 48, SMALL_COMPLEX = 32 }; /* columns: LAPACK is faster from there on */
 #define NEGLIGIBLE 1e-290 /* of squares */
 
-#define T double
-#define FN(name) d_##name
-#define NUMBERS 1
-#define CONJ(x) (x)
-#define REAL(x) (x)
-#define SQUARE(x) ((x) * (x))
-#define TIMES(x, y) ((x) * (y))
+#include "real_entries.inc"
 #include "eigen.inc"
-#undef T
-#undef FN
-#undef NUMBERS
-#undef CONJ
-#undef REAL
-#undef SQUARE
-#undef TIMES
 
-/* Without the checks for infinite parts that a compiler has to add. */
-INLINE zdouble times(zdouble x, zdouble y)
-{
-    double a = creal(x), b = cimag(x), c = creal(y), d = cimag(y);
-    return a * c - b * d + (a * d + b * c) * I;
-}
-
-INLINE double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
-
-#define T zdouble
-#define FN(name) z_##name
-#define NUMBERS 2
-#define CONJ(x) conj(x)
-#define REAL(x) creal(x)
-#define SQUARE(x) squared(x)
-#define TIMES(x, y) times(x, y)
+#include "complex_entries.inc"
 #include "eigen.inc"
 
 int d_eigh(Py_ssize_t m, double *A, double *values)

@@ -1,13 +1,13 @@
 /* Kernels for one matrix: arguments in, the formulas of matrices.inc, numbers out. */
 #include "matrices.h"
 
-#include <complex.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "arrays.h"
 #include "blas.h"
+#include "entries.h"
 
 enum { FEW = 4 }; /* columns */
 enum { BLOCK = 4096 }; /* entries: 32 KiB of real numbers */
@@ -19,36 +19,13 @@ static Py_ssize_t rows_of_block(Py_ssize_t k) { return k < BLOCK / 16 ? BLOCK / 
     for (Py_ssize_t top = 0, many = rows_of_block(k), rows = 0;                                    \
          rows = (n) - top < many ? (n) - top : many, rows > 0; top += rows)
 
-#define T double
-#define FN(name) d_##name
-#define NUMBERS 1
-#define CONJ(x) (x)
-#define REAL(x) (x)
-#define SQUARE(x) ((x) * (x))
-#include "matrices.inc"
-#include "frames.inc"
-#undef T
-#undef FN
-#undef NUMBERS
-#undef CONJ
-#undef REAL
-#undef SQUARE
-
-static inline double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
-
-#define T zdouble
-#define FN(name) z_##name
-#define NUMBERS 2
-#define CONJ(x) conj(x)
-#define REAL(x) creal(x)
-#define SQUARE(x) squared(x)
+#include "real_entries.inc"
 #include "matrices.inc"
 #include "frames.inc"
 
-/* The kernel for the entries of its first array, without the interpreter's lock. */
-#define FOR_ENTRIES(entry, real, complex)                                                         \
-    Py_BEGIN_ALLOW_THREADS if ((entry) == sizeof(double)) { real; } else { complex; }              \
-    Py_END_ALLOW_THREADS
+#include "complex_entries.inc"
+#include "matrices.inc"
+#include "frames.inc"
 
 const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k,
                               size_t *entry)

@@ -3,7 +3,6 @@
  */
 #include "metric.h"
 
-#include <complex.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "arrays.h"
 #include "blas.h"
 #include "eigen.h"
+#include "entries.h"
 #include "matrices.h"
 
 /* What a step tells, and how it is learned from; the names are those of `LearnedMetric`. */
@@ -25,25 +25,10 @@ typedef struct {
     int seen, replaced;
 } Sums;
 
-#define T double
-#define FN(name) d_##name
-#define CONJ(x) (x)
-#define REAL(x) (x)
-#define SQUARE(x) ((x) * (x))
+#include "real_entries.inc"
 #include "metric.inc"
-#undef T
-#undef FN
-#undef CONJ
-#undef REAL
-#undef SQUARE
 
-static inline double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
-
-#define T zdouble
-#define FN(name) z_##name
-#define CONJ(x) conj(x)
-#define REAL(x) creal(x)
-#define SQUARE(x) squared(x)
+#include "complex_entries.inc"
 #include "metric.inc"
 
 /* A k×k matrix of doubles, or of complex ones. */

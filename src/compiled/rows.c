@@ -1,7 +1,6 @@
 /* Kernels of the row model: arguments in, the formulas of rows*.inc, numbers out. */
 #include "rows.h"
 
-#include <complex.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,40 +9,20 @@
 #include "arrays.h"
 #include "blas.h"
 #include "eigen.h"
+#include "entries.h"
 
 /* Tall matrices are read in blocks of so many rows, of 5k entries each: 512 KiB of real numbers. */
 #define ROWS_OF_BLOCK(k) ((k) < 800 ? 13107 / (k) : 16)
 
 enum { NO_TURNS, UNCOUPLED, COUPLED };
 
-#define T double
-#define FN(name) d_##name
-#define NUMBERS 1
-#define UNIT 1.0
-#define CONJ(x) (x)
-#define REAL(x) (x)
-#define SQUARE(x) ((x) * (x))
+#include "real_entries.inc"
 #include "rows.inc"
 #include "rows_ritz.inc"
 #include "rows_rotations.inc"
 #include "rows_inverse.inc"
-#undef T
-#undef FN
-#undef NUMBERS
-#undef UNIT
-#undef CONJ
-#undef REAL
-#undef SQUARE
 
-static inline double squared(zdouble x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
-
-#define T zdouble
-#define FN(name) z_##name
-#define NUMBERS 2
-#define UNIT I
-#define CONJ(x) conj(x)
-#define REAL(x) creal(x)
-#define SQUARE(x) squared(x)
+#include "complex_entries.inc"
 #include "rows.inc"
 #include "rows_ritz.inc"
 #include "rows_rotations.inc"
@@ -82,10 +61,6 @@ static int judged(Arrays *a, Py_ssize_t found)
     a->failed = a->failed || found < 0;
     return found >= 0;
 }
-
-#define FOR_ENTRIES(entry, real, complex)                                                          \
-    Py_BEGIN_ALLOW_THREADS if ((entry) == sizeof(double)) { real; } else { complex; }              \
-    Py_END_ALLOW_THREADS
 
 /* rows_grown(W, used, XA₀, X, E, G, D, level, WW₀, WX₀, least normal part, XA, WW, WX, XX, seen)
  * -> (whether a block was added, asymmetry of it, of all) */
