@@ -294,8 +294,8 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "return _can_learn(factor, x) and _turning",
-        "return _turning",
+        "return _can_learn(factor, x) and _is_small",
+        "return _is_small",
         "columns are looked at as matrices",
         BUDGETS,
         "sphere-auto",

@@ -96,6 +96,9 @@ class RealCircle:
         matrix, by_rows = new._leave(X, G, into)
         known = *pairs, rows(G), T, matrix, by_rows, new._known, TangentRay.LOSSY
         numbers = self.fast.plain_units_direction(*known)
+        if numbers[3]:  # T is rounding: made anew, as a resumed run makes it from T
+            RealCircle.__init__(new, self._kernels, X, T, G, into)
+            return new
         new._U, new.slope = T, numbers[4]
         new._measure(numbers)
         return new
