@@ -12,7 +12,7 @@ import oracles
 import stiefel
 from stiefel import Grassmann, Stiefel
 from stiefel.geometry import constraint as generalized
-from stiefel.geometry import frames
+from stiefel.geometry import frames, rooted
 from stiefel.solvers import METHODS
 
 N, K = 24, 3
@@ -340,7 +340,19 @@ def test_a_leaf_with_b_beside_others(monkeypatch):
     assert abs(result.nfev - wanted.nfev) <= 3
 
 
-@pytest.mark.parametrize("form", [name for name in FORMS if name != "array"])
+@pytest.mark.parametrize("form", ["csr", "csc matrix"])
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_a_small_sparse_b_is_as_good_as_a_dense_one(form, dtype, monkeypatch):
+    manifold, dense_B = Stiefel(**FORMS[form](mass_matrix(N))), mass_matrix(N).toarray()
+    X = manifold.random(N, K, seed=0, dtype=dtype)
+    root, Z = frames.framed(manifold.bind(X), X)
+    np.testing.assert_allclose(Z, np.linalg.cholesky(dense_B).T @ X, atol=1e-13)
+    np.testing.assert_allclose(root.seen(Z), X, atol=1e-13)
+    monkeypatch.setattr(rooted, "SMALL_SPARSE", N - 1)
+    assert frames.framed(manifold.bind(X), X)[1] is X
+
+
+@pytest.mark.parametrize("form", [name for name in FORMS if "operator" in name or "solve" in name])
 def test_other_forms_of_b_stay_where_they_are(form):
     manifold = Stiefel(**FORMS[form](mass_matrix(N)))
     X = manifold.random(N, K, seed=0)

@@ -1,4 +1,4 @@
-"""The constraint XᴴBX = I with a dense B, in a variable without B: Z = UX with B = UᴴU.
+"""The constraint XᴴBX = I with a dense or small B, in a variable without B: Z = UX with B = UᴴU.
 
 Z has orthonormal columns, and the geometry of `constraint` at X is the standard one at Z.  A method
 takes the same steps in both variables, up to rounding; but in Z no Gram matrix needs B, and a step
@@ -26,6 +26,9 @@ from .grassmann import Grassmann
 from .ray import Lowered
 from .stiefel import Stiefel
 
+PLAIN, ADJOINT = 0, 2  # forms of a triangle, as BLAS counts them
+SMALL_SPARSE = 400  # rows up to which a sparse B is as good as a dense one: its calls cost more
+
 
 @dataclass(frozen=True)
 class Rooted:
@@ -40,14 +43,12 @@ class Rooted:
     manifold: Stiefel = field(kw_only=True)
 
     @cached_property
-    def _triangle(self) -> tuple[Any, Any, Any]:
-        """BLAS's solver, U, and its conjugate."""
+    def _triangle(self) -> tuple[Any, Any]:
+        """BLAS's solver, and U."""
         from scipy.linalg import get_blas_funcs
 
-        found = triangle(self.manifold)
-        assert found is not None
-        U = np.asfortranarray(np.triu(found))
-        return get_blas_funcs("trsm", (U,)), U, U.conj() if U.dtype.kind == "c" else U
+        U = np.asfortranarray(np.triu(triangle(self.manifold)))
+        return get_blas_funcs("trsm", (U,)), U
 
     # -- the border ------------------------------------------------------------------------
 
@@ -57,17 +58,23 @@ class Rooted:
 
     def seen(self, Z: Array) -> Array:
         """The user's point X = U⁻¹Z."""
-        solve, U, _ = self._triangle
-        return _transposed(lambda Zt: solve(1.0, U, Zt, side=1, trans_a=1), Z, U)
+        return self._solved(Z, PLAIN)
 
     def ambient(self, Z: Array, G: Array) -> Array:
         """A cotangent as `constraint` has it."""
-        return self.seen(G)
+        return self._solved(G, PLAIN)
 
     def inward(self, E: Array) -> Array:
         """U⁻ᴴE, the Euclidean gradient by Z."""
-        solve, U, conjugate = self._triangle
-        return _transposed(lambda Et: solve(1.0, conjugate, Et, side=1), E, U)
+        return self._solved(E, ADJOINT)
+
+    def _solved(self, A: Array, form: int) -> Array:
+        """U⁻¹A or U⁻ᴴA; a real U sees twice as many real columns of a complex A."""
+        solve, U = self._triangle
+        if U.dtype == A.dtype:
+            return np.ascontiguousarray(solve(1.0, U, A, trans_a=form))
+        found = solve(1.0, U, np.ascontiguousarray(A).view(U.dtype), trans_a=form)
+        return np.ascontiguousarray(found).view(A.dtype)
 
     # -- what is said of the user's arrays ---------------------------------------------------
 
@@ -101,13 +108,21 @@ ROOTED: dict[type, type[RootedStiefel | RootedSpan]] = {
 }
 
 
-def triangle(manifold: Stiefel) -> Array | None:
-    """U of a bound manifold whose B is dense and was factorised in NumPy, above other numbers."""
+def has_triangle(manifold: Stiefel) -> bool:
+    """Whether B of a bound manifold was factorised by NumPy, or is sparse and small."""
     weights = getattr(manifold.kernels, "weights", None)
-    if not isinstance(weights, tuple) or not isinstance(weights[0], np.ndarray):
-        return None
-    factor, lower = weights[1]
-    return None if lower else factor
+    if not isinstance(weights, tuple) or weights[0] is None:
+        return False
+    return isinstance(weights[0], np.ndarray) or weights[0].shape[0] <= SMALL_SPARSE
+
+
+def triangle(manifold: Stiefel) -> Array:
+    """U, above other numbers."""
+    B, factors = manifold.kernels.weights  # type: ignore[union-attr]
+    if isinstance(B, np.ndarray):
+        factor, lower = factors
+        return factor.conj().T if lower else factor
+    return np.linalg.cholesky(B.toarray()).conj().T
 
 
 def rooted(manifold: Stiefel, X: Array) -> Rooted | None:
@@ -116,14 +131,6 @@ def rooted(manifold: Stiefel, X: Array) -> Rooted | None:
     k = manifold.kernels_at(X)
     if kind is None or manifold.B is None or not k.fuses or not k.whole or X.ndim != 2:
         return None
-    if X.shape[-1] < 2 or X.dtype.char not in "dD" or triangle(manifold) is None:
+    if X.shape[-1] < 2 or X.dtype.char not in "dD" or not has_triangle(manifold):
         return None
     return kind(manifold=manifold, kernels=kernels_for(X))
-
-
-def _transposed(solve: Any, A: Array, U: Array) -> Array:
-    """``solve`` for the columns of A, as rows; a real one sees twice as many real columns."""
-    real = U.dtype.kind != "c" and A.dtype.kind == "c"
-    A = np.ascontiguousarray(A)
-    found = solve((A.view(U.dtype) if real else A).T).T
-    return found.view(A.dtype) if real else found
