@@ -4,9 +4,9 @@
     Y = c(X) + W/ρ,  P = prox_{φ/ρ}(Y),   W ← ρ(Y − P),   ρ ← 4ρ unless ‖c(X) − P‖ has halved
 
 L_ρ is continuously differentiable with the gradient ∇f + J(X)ᵀρ(Y − P), which is that of the
-Lagrangian with the new W: the inner gradient norm is the stationarity of the pair (X, W).  A run has
-converged when stationarity, feasibility and complementarity, the three parts of the KKT conditions,
-are within their tolerances.
+Lagrangian with the new W: the inner gradient norm is the stationarity of the pair (X, W).  A run
+has converged when stationarity, feasibility and complementarity, the three parts of the KKT
+conditions, are within their tolerances.
 """
 
 from __future__ import annotations
