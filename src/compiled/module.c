@@ -6,6 +6,7 @@
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"
+#include "leaves.h"
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
@@ -55,6 +56,9 @@ static PyMethodDef kernels[] = {
     KERNEL(first_loop),
     KERNEL(second_loop),
     KERNEL(matrix_aim),
+    KERNEL(leaves_aim),
+    KERNEL(leaves_remember),
+    KERNEL(leaves_balanced),
     KERNEL(rows_grown),
     KERNEL(rows_grams),
     KERNEL(rows_combined),

@@ -88,6 +88,8 @@ class Product:
     _methods: dict[str, list[Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    # What others have found out about the factors, once.
+    facts: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def bind(self, X: Leaves, ranks: Alone | Ranks = ALONE) -> Self:
         return type(self)(tuple(m.bind(x, ranks) for m, x in zip(self.factors, X, strict=True)))

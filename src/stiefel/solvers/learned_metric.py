@@ -65,6 +65,13 @@ class Learned(NamedTuple):
     stiffness: Array = None  # Σ w log(‖y‖²/‖s‖²) of each
     unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms above are relative to it
 
+    def weighed(self, scale: float, weights: Array, stiffness: Array, unit: float) -> Learned:
+        """The same with another scale among the leaves of a tree, and what it comes from."""
+        metric, (D, omega, horizontal, old, scales) = self.metric, self.metric
+        if scale != old:
+            metric = Metric(D, omega, horizontal, scale, scales)
+        return Learned(metric, *self[1:10], weights, stiffness, unit)
+
 
 @dataclass(frozen=True)
 class LearnedMetric:
@@ -106,10 +113,9 @@ class LearnedMetric:
             return (learned[0]._replace(steps=steps + 1), *learned[1:])
         if not isinstance(X, tuple) and len(X.shape) == 2:
             return (self._look(geometry, X, pair, learned[0]),)
-        leaves = factors_and_leaves(geometry, X)
-        parts = zip(leaves, pairs_of(pair), learned, strict=True)
-        seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in parts)
-        return balanced(leaves, pair, seen, self.memory, self.least_share)
+        leaves = zip(factors_and_leaves(geometry, X), pairs_of(pair), learned, strict=True)
+        seen = tuple([self._look(f, x, leaf, old) for (f, x), leaf, old in leaves])
+        return balanced(geometry, X, pair, seen, self.memory, self.least_share)
 
     def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
