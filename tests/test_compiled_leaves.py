@@ -22,8 +22,8 @@ from stiefel import (
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.frames import framed
 from stiefel.geometry.product import Product
-from stiefel.geometry.ray import Secant
-from stiefel.solvers import leaf_kinds, leaves, memory
+from stiefel.geometry.ray import Lowered, Secant
+from stiefel.solvers import leaf_kinds, learned_metric, leaves, memory
 from stiefel.solvers.leaf_kinds import FLAT, FRAMED, MATRIX, SPAN, TURNS, UNITS
 from stiefel.solvers.learned_metric import Learned
 from stiefel.types import Metric
@@ -236,3 +236,37 @@ def test_what_are_no_such_leaves_is_refused():
     for yy, out in (((1.0,), np.empty((3, 2))), ((1.0, 1.0), np.empty((3, 1)))):
         with pytest.raises(ValueError, match=r"leaves|bytes"):
             KERNELS.leaves_balanced(good, yy, None, None, 0.0, 0.95, 1e-8, out)
+
+
+# -- pairs where transport is the identity: free leaves and frames
+
+STRAIGHT = [i for i, (m, *_, kind) in enumerate(LEAVES) if kind == FRAMED or m == Euclidean()]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(STRAIGHT))
+def test_a_straight_pair_is_that_of_the_text(seed, which):
+    tree, (X,), gradient, _ = tree_of((which,), np.random.default_rng(seed))
+    (geometry,) = tree.factors
+    ray = geometry.ray_along(X, gradient()[0], Metric())
+    old, new = (Lowered(gradient()[0], 0.0) for _ in range(2))
+    pair = ray.secant_pair(0.3, old, new)
+    s, y = 0.3 * ray.transported_velocity(0.3), new.G - old.G
+    np.testing.assert_allclose(pair.s, s, rtol=1e-15)
+    np.testing.assert_allclose(pair.y, y, rtol=1e-15)
+    assert pair.slope == pytest.approx(np.vdot(new.G, s).real, rel=1e-12, abs=1e-13)
+    length = leaves.squared_length_of(geometry, pair)
+    assert length == pytest.approx(np.vdot(y, y).real, rel=1e-13)
+    for omega in (1.0, 3.0):
+        change = learned_metric._leaf_change(geometry, X, pair, Metric(omega=omega))
+        raised = geometry.raise_index(X, y, Metric(omega=omega))
+        assert change == pytest.approx(np.vdot(y, raised).real, rel=1e-12)
+
+
+def test_a_straight_pair_of_what_is_no_such_array_is_refused():
+    x = np.ones(4)
+    for head in (-1, 5):
+        with pytest.raises(ValueError, match="head"):
+            KERNELS.straight_pair(x, 1.0, x, x, head, x.copy(), x.copy())
+    with pytest.raises(ValueError, match="doubles"):
+        KERNELS.straight_pair(x, 1.0, x, np.ones(3), 0, x.copy(), x.copy())

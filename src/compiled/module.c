@@ -55,6 +55,7 @@ static PyMethodDef kernels[] = {
     KERNEL(remember_pair),
     KERNEL(first_loop),
     KERNEL(second_loop),
+    KERNEL(straight_pair),
     KERNEL(matrix_aim),
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),

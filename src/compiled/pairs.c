@@ -160,3 +160,33 @@ PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
 }
+
+/* straight_pair(T, t, G, G⁺, head, s, y) -> ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first `head` real numbers,
+ * and then of the rest: s = tT and y = G⁺ − G, where transport is the identity */
+PyObject *straight_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t N = ANY;
+    double out[5] = {0};
+    if (!counted(count, 7))
+        return NULL;
+    const double *T = real_numbers(&a, args[0], &N, READ), *G = real_numbers(&a, args[2], &N, READ);
+    const double *G_new = real_numbers(&a, args[3], &N, READ);
+    double t = number(&a, args[1]);
+    Py_ssize_t head = (Py_ssize_t)integer(&a, args[4]);
+    double *s = real_numbers(&a, args[5], &N, WRITE), *y = real_numbers(&a, args[6], &N, WRITE);
+    if (!a.failed && (head < 0 || head > N)) {
+        PyErr_SetString(PyExc_ValueError, "an array has fewer numbers than its head");
+        a.failed = 1;
+    }
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < N; i++)
+        s[i] = t * T[i], y[i] = G_new[i] - G[i];
+    out[0] = d_dot(N, G_new, s);
+    out[1] = d_dot(head, s, s), out[2] = d_dot(head, y, y);
+    out[3] = d_dot(N - head, s + head, s + head), out[4] = d_dot(N - head, y + head, y + head);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
+}

@@ -24,5 +24,6 @@ PyObject *remember_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *first_loop(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *matrix_aim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *second_loop(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *straight_pair(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif
