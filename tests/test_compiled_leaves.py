@@ -75,7 +75,8 @@ def metrics_of(X, kinds, rng):
     def one(x, kind):
         D = None
         if kind in (MATRIX, SPAN) and rng.random() < 0.7:
-            D = np.asarray(np.diag(rng.uniform(1, 3, x.shape[-1])), x.dtype)
+            D = rng.standard_normal((x.shape[-1],) * 2).astype(x.dtype)
+            D = np.asfortranarray(D @ D.T + np.eye(len(D)))  # as eigenvectors leave it
         return Metric(
             D, rng.uniform(1, 4), kind == MATRIX and rng.random() < 0.3, rng.uniform(0.1, 1)
         )

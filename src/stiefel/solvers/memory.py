@@ -300,6 +300,8 @@ def _tree_aim(
     fast = geometry.factors[0].kernels.compiled
     T = tuple([np.empty(g.shape, g.dtype) for g in G])
     frames = tuple([_room_for_frame(kind, x) for kind, x in zip(kinds, X, strict=True)])
+    if not all(m.D is None or m.D.flags.c_contiguous for m in metrics):
+        metrics = tuple([m._replace(D=m.D if m.D is None else rows(m.D)) for m in metrics])
     known = *pairs[:4], gamma, G, T, X, metrics, kinds, frames
     slopes, small = fast.leaves_aim(*known)
     leaves = zip(geometry.factors, X, T, metrics, frames, small, strict=True)
