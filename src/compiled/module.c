@@ -12,6 +12,7 @@
 #include "normal.h"
 #include "pairs.h"
 #include "rows.h"
+#include "stack_pairs.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -55,6 +56,9 @@ static PyMethodDef kernels[] = {
     KERNEL(first_loop),
     KERNEL(second_loop),
     KERNEL(matrix_aim),
+    KERNEL(stack_products),
+    KERNEL(stack_first_loop),
+    KERNEL(stack_second_loop),
     KERNEL(rows_grown),
     KERNEL(rows_grams),
     KERNEL(rows_combined),
