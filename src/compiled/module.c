@@ -13,6 +13,7 @@
 #include "normal.h"
 #include "pairs.h"
 #include "rows.h"
+#include "stack_pairs.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -60,6 +61,9 @@ static PyMethodDef kernels[] = {
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),
+    KERNEL(stack_products),
+    KERNEL(stack_first_loop),
+    KERNEL(stack_second_loop),
     KERNEL(rows_grown),
     KERNEL(rows_grams),
     KERNEL(rows_combined),

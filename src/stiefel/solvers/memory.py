@@ -44,6 +44,7 @@ from stiefel.types import (
 
 from .leaf_kinds import MATRIX, SMALL_TREE, SPAN, leaf_kinds
 from .problem import array_kernels
+from .stack_pairs import Apart, nothing_apart
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
 
@@ -58,6 +59,7 @@ class Pairs(NamedTuple):
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
     changes: NumpyArray | None = None  # YᵀY of plain pairs, whose rows of Y follow those of S
     slopes: NumpyArray | None = None  # products of the rows with the gradient, until it is used
+    apart: Apart | None = None  # of a stack, what its matrices are by themselves
 
     @property
     def in_use(self) -> int:
@@ -70,23 +72,28 @@ class Pairs(NamedTuple):
             diagonal=np.zeros_like(self.diagonal),
             rows=(),
             slopes=None,
+            apart=self.apart and self.apart.forgotten(),
         )
 
     def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
         if self.slopes is not None:
-            return Pairs(*self[:-1])
+            return Pairs(*self[:6])
         return self if len(self.diagonal) != 1 else NOTHING
 
 
 NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
-def no_pairs(geometry: Manifold, G: Cotangent, memory: int) -> Pairs:
-    """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``."""
+def no_pairs(geometry: Manifold, G: Cotangent, memory: int, stack: Point = None) -> Pairs:
+    """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``.
+
+    The matrices of a ``stack`` are looked at one by one.
+    """
     rows = room_for(G, memory)
     blocks = _block(geometry, G, rows), _block(geometry, G, rows)
-    return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
+    apart = None if stack is None else nothing_apart(geometry, stack, rows)
+    return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows), apart=apart)
 
 
 def room_for(G: Cotangent, memory: int) -> int:
@@ -115,7 +122,7 @@ def remember(
     if (fast := _compiled(geometry, pairs)) is not None:
         return _remember_compiled(fast, pairs, row, s, y, sy)
     S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
-    return Pairs(S, Y, *bordered(pairs, row, _dot(geometry, S, y), sy))
+    return Pairs(S, Y, *bordered(pairs, row, _dot(geometry, S, y), sy), apart=pairs.apart)
 
 
 def free_row(needed: tuple[int, ...]) -> int:
@@ -187,7 +194,7 @@ def _remember_compiled(
     if not isinstance(s, tuple):
         write, s, y = fast.remember_pair, np.ascontiguousarray(s), np.ascontiguousarray(y)
     write(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
-    return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows)
+    return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows, apart=pairs.apart)
 
 
 # -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --
