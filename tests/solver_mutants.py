@@ -39,11 +39,13 @@ TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 
 FRAMES = "test_frames.py"
 LEAVES = "test_row_leaves.py"
+STACKS = "test_stack_pairs.py"
 
 # Where the lines stand.
 FRAMED = "geometry/framed.py"
 METRIC = "solvers/learned_metric.py"
 LEAF_SCALES = "solvers/leaves.py"
+STACK_PAIRS = "solvers/stack_pairs.py"
 OPERATOR = "nonsmooth/learned_operator.py"
 LEAPS = "nonsmooth/leap.py"
 QUASI_NEWTON = "nonsmooth/quasi_newton.py"
@@ -278,11 +280,91 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "return balanced(leaves, pair, seen, self.memory, self.least_share)",
+        "return balanced(geometry, X, pair, seen, self.memory, self.least_share)",
         "return seen",
         "leaves of a tree are not balanced",
         PIECES,
         "leaves_of_a_tree",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "kept = (sy > 0) & ((1.0 - c2) * sG + c2 * sy >= 0)",
+        "kept = sy > 0",
+        "a matrix keeps pairs that the search would have refused",
+        STACKS,
+        "does_without_a_pair",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "LEAST_MOVED = 1e-10",
+        "LEAST_MOVED = 0.0",
+        "solved matrices of a stack are looked at",
+        STACKS,
+        "that_are_solved",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "on = mean < TOGETHER and (",
+        "on = apart.on or mean < TOGETHER and (",
+        "matrices of a stack never come together again",
+        STACKS,
+        "seen_late",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "(apart.on or (mean if doubted else typical) < APART)",
+        "(mean if doubted else typical) < APART",
+        "matrices of a stack come together at the first doubt",
+        STACKS,
+        "cost_little or holds_up",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "(mean if doubted else typical)",
+        "mean",
+        "few matrices of a stack that go far keep the others from parting",
+        STACKS,
+        "cost_little",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "(mean if doubted else typical)",
+        "typical",
+        "matrices of a stack part again and again",
+        STACKS,
+        "seen_late",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "APART, TOGETHER = 0.08,",
+        "APART, TOGETHER = 0.29,",
+        "matrices of a stack part too early",
+        STACKS,
+        "seen_late",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "SMOOTHING = 0.7",
+        "SMOOTHING = 0.0",
+        "one look at a stack decides",
+        STACKS,
+        "one_look",
+    ),
+    Mutant(
+        LBFGS,
+        "pairs, at.G, gamma, phi, self.longest)",
+        "pairs, at.G, gamma, phi, 1e9)",
+        "one matrix of a stack holds up the others",
+        STACKS,
+        "holds_up",
+    ),
+    Mutant(
+        STACK_PAIRS,
+        "gammas = np.where(told, new, gammas)",
+        "gammas = np.where(told, gammas, gammas)",
+        "matrices of a stack share their scale",
+        STACKS,
+        "nearly_square",
     ),
     Mutant(
         LEAF_SCALES,

@@ -6,12 +6,14 @@
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"
+#include "leaves.h"
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
 #include "normal.h"
 #include "pairs.h"
 #include "rows.h"
+#include "stack_pairs.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -54,7 +56,14 @@ static PyMethodDef kernels[] = {
     KERNEL(remember_pair),
     KERNEL(first_loop),
     KERNEL(second_loop),
+    KERNEL(straight_pair),
     KERNEL(matrix_aim),
+    KERNEL(leaves_aim),
+    KERNEL(leaves_remember),
+    KERNEL(leaves_balanced),
+    KERNEL(stack_products),
+    KERNEL(stack_first_loop),
+    KERNEL(stack_second_loop),
     KERNEL(rows_grown),
     KERNEL(rows_grams),
     KERNEL(rows_combined),

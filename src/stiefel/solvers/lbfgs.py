@@ -21,7 +21,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stiefel.backends.arrays import kernels_for
 from stiefel.types import Aim, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import row_leaves
@@ -49,10 +48,11 @@ from .plain_pairs import (
     worth_keeping,
 )
 from .problem import LEAST_COSINE, Problem
-from .row_leaves import rest_of
+from .row_leaves import rest_of, with_columns
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import SearchStep, SecantSearch
+from .stack_pairs import direction_apart, looked_at
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 CHEAP_PAIRS, DEAR_PAIRS = 4, 30  # by `cost`; tests/test_cost.py
@@ -165,7 +165,7 @@ class LBFGS:
                 most = worth_keeping(at.G, most, many)
             pairs = no_plain_pairs(at.G, most)
         elif not large:
-            pairs = no_pairs(geometry, at.G, most)
+            pairs = self._no_pairs(problem, x, at)
         rows = OFF
         if self.rows is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
@@ -240,6 +240,10 @@ class LBFGS:
             square = learned_squared_change(problem, x, pair, learned, at.aux)
             mean = 0.0 if problem.precond else gamma  # a preconditioner leaves little to average
             gamma = _smoothed(mean, sy / square) if square > 0 else gamma
+            if pairs.apart is not None:
+                phi = partial(raised_by_learned, problem, x, learned, None, False)
+                apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
+                pairs = pairs._replace(apart=apart)
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
         return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)
@@ -279,7 +283,7 @@ class LBFGS:
             return NOTHING, learned, gamma
         apart = rest.problem(problem)
         if rest != rest_of(s.rows):  # their pairs are those of other leaves
-            learned, needed = _with_columns(learned, s.rows, taken.X), ()
+            learned, needed = with_columns(learned, s.rows, taken.X), ()
             pairs = no_pairs(apart.geometry, rest.of(taken.at.G), self.most_pairs)
         x, pair = rest.of(taken.X), rest.pair(taken.pair)
         if self.metric:
@@ -356,6 +360,8 @@ class LBFGS:
             return plain_direction(pairs, at, gamma)
         if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
+            if pairs.apart is not None and pairs.apart.on:
+                return direction_apart(problem.geometry, pairs, at.G, gamma, phi, self.longest)
             owned = problem.precond is None  # otherwise it may be an array of the user's
             return apply_inverse(problem.geometry, pairs, at.G, gamma, phi, owned)
         r = raised_by_learned(problem, x, learned, at.aux, False, at.G)
@@ -408,21 +414,13 @@ class LBFGS:
         """Pairs and metric once an exact row model has ended: none of its own, and its D."""
         if not any(part.exact for part in rows.leaves or (rows,)):
             return pairs, learned
-        learned = _with_columns(learned, rows, x)
-        return no_pairs(problem.geometry, at.G, self.most_pairs), learned
+        learned = with_columns(learned, rows, x)
+        return self._no_pairs(problem, x, at), learned
 
-
-def _with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[Learned, ...]:
-    """The metrics with the D of exact models; a stack keeps its own."""
-    if len(learned) < len(rows.leaves):
-        return learned
-    parts = zip(learned, rows.leaves or (rows,), parts_of(x), strict=True)
-    return tuple(
-        leaf._replace(metric=leaf.metric._replace(D=kernels_for(X).asarray(known.columns.D, X)))
-        if (known := own.known) is not None and known.exact
-        else leaf
-        for leaf, own, X in parts
-    )
+    def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
+        """Matrices of a stack are looked at where scales are learned, and none are given."""
+        stack = None if self.metric is None or problem.precond else x
+        return no_pairs(problem.geometry, at.G, self.most_pairs, stack)
 
 
 def _aim_along(

@@ -26,7 +26,9 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import compiled
+from stiefel.geometry.cayley import Frame
 from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
+from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.types import (
     Array,
@@ -40,10 +42,11 @@ from stiefel.types import (
     Tangent,
 )
 
+from .leaf_kinds import MATRIX, SMALL_TREE, SPAN, leaf_kinds
 from .problem import array_kernels
+from .stack_pairs import Apart, nothing_apart
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
-SMALL_TREE = 8192  # entries of a tree whose leaves share one array: calls cost more than copies
 
 
 class Pairs(NamedTuple):
@@ -56,6 +59,7 @@ class Pairs(NamedTuple):
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
     changes: NumpyArray | None = None  # YᵀY of plain pairs, whose rows of Y follow those of S
     slopes: NumpyArray | None = None  # products of the rows with the gradient, until it is used
+    apart: Apart | None = None  # of a stack, what its matrices are by themselves
 
     @property
     def in_use(self) -> int:
@@ -68,23 +72,28 @@ class Pairs(NamedTuple):
             diagonal=np.zeros_like(self.diagonal),
             rows=(),
             slopes=None,
+            apart=self.apart and self.apart.forgotten(),
         )
 
     def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
         if self.slopes is not None:
-            return Pairs(*self[:-1])
+            return Pairs(*self[:6])
         return self if len(self.diagonal) != 1 else NOTHING
 
 
 NOTHING = Pairs(None, None, np.zeros((0, 0)), np.zeros(0))
 
 
-def no_pairs(geometry: Manifold, G: Cotangent, memory: int) -> Pairs:
-    """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``."""
+def no_pairs(geometry: Manifold, G: Cotangent, memory: int, stack: Point = None) -> Pairs:
+    """Room for ``memory`` vectors like G, or for as many as fit into ``MOST_ENTRIES``.
+
+    The matrices of a ``stack`` are looked at one by one.
+    """
     rows = room_for(G, memory)
     blocks = _block(geometry, G, rows), _block(geometry, G, rows)
-    return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows))
+    apart = None if stack is None else nothing_apart(geometry, stack, rows)
+    return Pairs(*blocks, np.zeros((rows, rows)), np.zeros(rows), apart=apart)
 
 
 def room_for(G: Cotangent, memory: int) -> int:
@@ -113,7 +122,7 @@ def remember(
     if (fast := _compiled(geometry, pairs)) is not None:
         return _remember_compiled(fast, pairs, row, s, y, sy)
     S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
-    return Pairs(S, Y, *bordered(pairs, row, _dot(geometry, S, y), sy))
+    return Pairs(S, Y, *bordered(pairs, row, _dot(geometry, S, y), sy), apart=pairs.apart)
 
 
 def free_row(needed: tuple[int, ...]) -> int:
@@ -181,9 +190,11 @@ def _remember_compiled(
     """`bordered` in one call, with the pair written into its row."""
     rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
     gone, rows = (rows[0], rows[1:]) if len(rows) == len(diagonal) else (-1, rows)
-    s, y = (np.ascontiguousarray(_joined(C)) for C in (s, y))
-    fast.remember_pair(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
-    return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows)
+    write = fast.leaves_remember
+    if not isinstance(s, tuple):
+        write, s, y = fast.remember_pair, np.ascontiguousarray(s), np.ascontiguousarray(y)
+    write(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
+    return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows, apart=pairs.apart)
 
 
 # -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --
@@ -268,8 +279,10 @@ def matrix_aim(
     """T = −H G, ⟨G, T⟩ and the ray along T of one NumPy matrix; None where there is no such kernel.
 
     What `apply_inverse`, `raise_index` and `ray_along` do one after the other: for small matrices
-    the calls between them take longer than they do.
+    the calls between them take longer than they do.  The same of a small tree.
     """
+    if isinstance(geometry, Product):
+        return _tree_aim(geometry, pairs, X, G, gamma, metric)
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
@@ -282,3 +295,37 @@ def matrix_aim(
     slope, *small = k.compiled.matrix_aim(*known, T, *frame)
     ray = FastTangentRay.prepared(k, X, T, frame, small)
     return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+
+
+def _tree_aim(
+    geometry: Product, pairs: Pairs, X: Leaves, G: Leaves, gamma: float, metrics: Any
+) -> tuple[Tangent, float, Curve] | None:
+    """`matrix_aim` of a tree whose leaves share one block."""
+    kinds = leaf_kinds(geometry, X)
+    if kinds is None or not isinstance(pairs.S, np.ndarray):
+        return None
+    fast = geometry.factors[0].kernels.compiled
+    T = tuple([np.empty(g.shape, g.dtype) for g in G])
+    frames = tuple([_room_for_frame(kind, x) for kind, x in zip(kinds, X, strict=True)])
+    if not all(m.D is None or m.D.flags.c_contiguous for m in metrics):
+        metrics = tuple([m._replace(D=m.D if m.D is None else rows(m.D)) for m in metrics])
+    known = *pairs[:4], gamma, G, T, X, metrics, kinds, frames
+    slopes, small = fast.leaves_aim(*known)
+    leaves = zip(geometry.factors, X, T, metrics, frames, small, strict=True)
+    return T, math.fsum(slopes), ProductRay([_ray_of_leaf(*leaf) for leaf in leaves])
+
+
+def _room_for_frame(kind: int, X: Array) -> NumpyArray | None:
+    two = 2 * X.shape[-1]
+    return np.empty((4, two, two), X.dtype) if kind in (MATRIX, SPAN) else None
+
+
+def _ray_of_leaf(
+    factor: Manifold, X: Array, T: Array, metric: Metric, frame: Any, small: Any
+) -> Curve:
+    """The ray along T; the kernel has prepared those that have a frame."""
+    if frame is not None:
+        ray = FastTangentRay.prepared(array_kernels(factor, X), X, T, Frame(*frame), small)
+        if not ray.lossy:
+            return ray
+    return factor.ray_along(X, T, metric)  # type: ignore[no-any-return]

@@ -194,7 +194,7 @@ def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
 
 def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
     """−H g."""
-    B, _, inverse, diagonal, rows, changes, slopes = pairs
+    B, _, inverse, diagonal, rows, changes, slopes = pairs[:7]
     assert B is not None and changes is not None
     most, g, T = len(diagonal), _numbers(at.G), np.empty(at.G.shape, at.G.dtype)
     if (fast := _compiled_for(g)) is not None:

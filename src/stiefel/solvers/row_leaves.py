@@ -21,12 +21,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Secant, pair_of_leaves
-from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Tangent
+from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Point, Tangent
 
 from .learned_metric import Learned, raised_by_learned
-from .leaves import pairs_of
+from .leaves import pairs_of, parts_of
 from .memory import NOTHING, Pairs, apply_inverse
 from .problem import Problem
 from .row_model import GIVEN_UP, RowModel, Rows
@@ -89,6 +90,19 @@ def rest_of(rows: Rows) -> SomeLeaves:
 def unmodelled(rows: Rows) -> SomeLeaves:
     """The leaves without a model."""
     return SomeLeaves(tuple(i for i, leaf in enumerate(rows.leaves) if not leaf.on))
+
+
+def with_columns(learned: tuple[Learned, ...], rows: Rows, x: Point) -> tuple[Learned, ...]:
+    """The metrics with the D of exact models; a stack keeps its own."""
+    if len(learned) < len(rows.leaves):
+        return learned
+    parts = zip(learned, rows.leaves or (rows,), parts_of(x), strict=True)
+    return tuple(
+        leaf._replace(metric=leaf.metric._replace(D=kernels_for(X).asarray(known.columns.D, X)))
+        if (known := own.known) is not None and known.exact
+        else leaf
+        for leaf, own, X in parts
+    )
 
 
 def looking_at_leaves(model: RowModel, geometry: Manifold, X: Leaves, at: Gradient) -> Rows:

@@ -1,0 +1,205 @@
+"""The memory of L-BFGS for a stack whose matrices hardly know of each other.
+
+Where f(X) = Σ f_i(X_i), a step of the stack is a step of every matrix: each has a secant pair of
+its own, and its own curvature, scale and recursion,
+
+    −H∇f = (−H_i ∇_i f)_i,     H_i from the pairs (s_i, y_i) and γ_i = ⟨s_i, y_i⟩/⟨y_i, φ(y_i)⟩,
+
+where one recursion for all of them would have to describe many unlike problems by m numbers.  The
+pairs are those of `memory`: nothing is kept twice.  A matrix does without a pair that violates the
+search's condition ⟨∇f(X⁺), s⟩ ≥ c₂ ⟨∇f(X), s⟩ for it alone; the search has seen to the sum only.
+
+Whether matrices are coupled is seen in the pairs.  Hessians are symmetric: of two steps s and s',
+⟨s_i, y'_i⟩ = ⟨s'_i, y_i⟩ as far as y_i comes from s_i, and from nothing else.  The asymmetry
+
+    |⟨s_i, y'_i⟩ − ⟨s'_i, y_i⟩| / (⟨s_i, y_i⟩ ⟨s'_i, y'_i⟩)^{1/2},   at most 1,
+
+of one step and the next is a tenth and less where f is a sum, for curvature changes along steps,
+and a third and more where it is not.  At first the median over i counts: a recursion for all of
+them sends some matrices far, and those tell nothing.  Once they are apart, steps are better and the
+mean tells of a coupling that few of them feel; after it did, only the mean parts them again.
+Matrices that move by rounding errors are not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from stiefel.backends.base import Kernels, kernel
+from stiefel.geometry.framed import Framed
+from stiefel.geometry.sphere import Sphere
+from stiefel.geometry.stiefel import Stiefel
+from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Point, Tangent
+
+from .problem import array_kernels
+
+APART, TOGETHER = 0.08, 0.3  # asymmetry below which matrices part, and above which no more
+SMOOTHING = 0.7  # memory of the asymmetries: some three steps
+LEAST_MOVED = 1e-10  # part of the largest ⟨s_i, y_i⟩; below it is that of rounding
+
+
+class Apart(NamedTuple):
+    """What is known about the matrices of a stack, each by itself."""
+
+    curvatures: NumpyArray  # ⟨s_i, y_i⟩ of every row of the memory; 0 where it is not used
+    gammas: NumpyArray  # γ_i, in the shape of the stack; 0 before the first
+    typical: float = TOGETHER  # the median of the asymmetries
+    mean: float = TOGETHER  # of them
+    on: bool = False
+    doubted: bool = False  # they were apart once, and came together again
+
+    def forgotten(self) -> Apart:
+        return self._replace(curvatures=np.zeros_like(self.curvatures))
+
+
+class StackPairs(Protocol):
+    """`memory.Pairs`, as far as it is read here."""
+
+    @property
+    def S(self) -> Array: ...
+    @property
+    def Y(self) -> Array: ...
+    @property
+    def rows(self) -> tuple[int, ...]: ...
+    @property
+    def apart(self) -> Apart | None: ...
+
+
+def nothing_apart(geometry: Manifold, X: Point, rows: int) -> Apart | None:
+    """Nothing known yet of a stack X and a memory of so many rows; None for anything else."""
+    stack = isinstance(geometry, Stiefel | Framed) and not isinstance(geometry, Sphere)
+    shape = tuple(X.shape[:-2]) if stack else ()
+    return Apart(np.zeros((rows, *shape)), np.zeros(shape)) if math.prod(shape) > 1 else None
+
+
+def looked_at(
+    geometry: Manifold,
+    pairs: StackPairs,
+    G: Cotangent,
+    phi: Callable[[Cotangent], Tangent],
+    c2: float,
+) -> Apart:
+    """What is known with the newest pair, at whose end the gradient is G."""
+    apart, row = pairs.apart, pairs.rows[-1]
+    assert apart is not None
+    sy, sG, cross, before = _products_of(geometry, pairs, G, apart.gammas)
+    typical, mean, doubted = apart.typical, apart.mean, apart.doubted
+    if len(pairs.rows) > 1:
+        seen = _asymmetries(sy, cross, before)
+        typical = SMOOTHING * typical + (1.0 - SMOOTHING) * float(np.median(seen))
+        mean = SMOOTHING * mean + (1.0 - SMOOTHING) * float(np.mean(seen))
+    on = mean < TOGETHER and (apart.on or (mean if doubted else typical) < APART)
+    kept = (sy > 0) & ((1.0 - c2) * sG + c2 * sy >= 0)
+    curvatures, gammas = apart.curvatures.copy(), apart.gammas
+    curvatures[row] = np.where(kept, sy, 0.0)
+    if on:
+        y = pairs.Y[row, ...]
+        yy = _by_matrix(geometry, y, phi(y), gammas)
+        told = kept & (yy > 0)
+        new = np.where(told, sy, 1.0) / np.where(told, yy, 1.0)
+        new = np.where(gammas > 0, np.sqrt(np.where(gammas > 0, gammas, 1.0) * new), new)
+        gammas = np.where(told, new, gammas)
+    return Apart(curvatures, gammas, typical, mean, on, doubted or (apart.on and not on))
+
+
+def _asymmetries(sy: NumpyArray, cross: NumpyArray, before: NumpyArray) -> NumpyArray:
+    """Of the matrices that moved."""
+    size = np.sqrt(np.abs(sy) * np.abs(before))
+    moved = size > LEAST_MOVED * size.max()
+    if not moved.any():
+        return np.ones(1)
+    return np.minimum(np.abs(cross[moved]) / size[moved], 1.0)
+
+
+def direction_apart(
+    geometry: Manifold,
+    pairs: StackPairs,
+    g: Cotangent,
+    gamma: float,
+    phi: Callable[[Cotangent], Tangent],
+    longest: float,
+) -> Tangent:
+    """−H_i g_i of every matrix, none longer than ``longest``; 8mnk.
+
+    ``gamma`` is that of a matrix without a pair.
+    """
+    k, S, Y, rows, apart = array_kernels(geometry, g), pairs.S, pairs.Y, pairs.rows, pairs.apart
+    assert apart is not None
+    curvatures, gammas = apart.curvatures, np.where(apart.gammas > 0, apart.gammas, gamma)
+    flat = curvatures.reshape(len(curvatures), -1)
+    if (fast := _compiled(k, S)) is not None:
+        used, q, a = np.array(rows, np.intp), np.empty_like(S[0]), np.zeros_like(flat)
+        fast.stack_first_loop(S, Y, flat, used, np.ascontiguousarray(g), q, a)
+        r = np.array(phi(q), q.dtype, order="C", copy=None)
+        fast.stack_second_loop(S, Y, flat, used, gammas, a, longest, r)
+        return r
+    inverse = np.where(curvatures > 0, 1.0, 0.0) / np.where(curvatures > 0, curvatures, 1.0)
+    each = {i: k.asarray(inverse[i], g) for i in rows}
+    weights, q = {}, g
+    for i in reversed(rows):
+        weights[i], q = _without_pair(k, S[i, ...], Y[i, ...], each[i], q)
+    r = _scaled(k, k.asarray(gammas, g), phi(q))
+    for i in rows:
+        r = _with_pair(k, S[i, ...], Y[i, ...], each[i], weights[i], r)
+    square = k.to_numpy(_matrix_products(k, r, r, each[rows[0]])).real.astype(np.float64)
+    scales = -np.minimum(1.0, longest / np.sqrt(np.maximum(square, np.finfo(float).tiny)))
+    return _scaled(k, k.asarray(scales, g), r)
+
+
+def _compiled(k: Kernels, S: Array) -> Any:
+    """The compiled kernels, where a block is a NumPy array of doubles."""
+    return k.compiled if type(S) is np.ndarray and S.dtype.char in "dD" else None
+
+
+def _products_of(
+    geometry: Manifold, pairs: StackPairs, G: Cotangent, like: NumpyArray
+) -> NumpyArray:
+    """⟨s, y⟩, ⟨s, G⟩, ⟨s, y'⟩ − ⟨s', y⟩ and ⟨s', y'⟩ of each matrix, with the pair before."""
+    k, S, Y, rows = array_kernels(geometry, G), pairs.S, pairs.Y, pairs.rows
+    now, before = rows[-1], rows[-2] if len(rows) > 1 else rows[-1]
+    if (fast := _compiled(k, S)) is not None:
+        found = np.empty((4, *like.shape))
+        fast.stack_products(S, Y, now, before, np.ascontiguousarray(G), found)
+        return found
+    s, y, s_, y_ = S[now, ...], Y[now, ...], S[before, ...], Y[before, ...]
+    sy, sG, over, under, old = (
+        _by_matrix(geometry, A, C, like) for A, C in ((s, y), (s, G), (s, y_), (s_, y), (s_, y_))
+    )
+    return np.stack([sy, sG, over - under, old])
+
+
+def _by_matrix(geometry: Manifold, A: Array, C: Array, like: NumpyArray) -> NumpyArray:
+    """`_matrix_products` as NumPy doubles; ``like`` has the shape of the stack."""
+    k = array_kernels(geometry, A)
+    found = k.to_numpy(_matrix_products(k, A, C, k.asarray(like, A)))
+    return np.asarray(found, dtype=np.float64)
+
+
+# -- formulas ------------------------------------------------------------------------------------
+
+
+@kernel
+def _matrix_products(k: Kernels, A: Array, C: Array, like: Array) -> Array:
+    """Re⟨A_i, C_i⟩ of the matrices of two stacks of the shape of ``like``."""
+    axes = tuple(range(like.ndim, A.ndim))
+    return k.reduce(k.xp.sum(k.real(k.conj(A) * k.weigh(C)), axis=axes))[0]
+
+
+@kernel
+def _scaled(k: Kernels, a: Array, C: Array) -> Array:
+    return k.xp.reshape(a, (*a.shape, *(1,) * (C.ndim - a.ndim))) * C
+
+
+@kernel
+def _without_pair(k: Kernels, s: Array, y: Array, inverse: Array, q: Array) -> tuple[Array, Array]:
+    a = inverse * _matrix_products(k, s, q, inverse)
+    return a, q - _scaled(k, a, y)
+
+
+@kernel
+def _with_pair(k: Kernels, s: Array, y: Array, inverse: Array, a: Array, r: Array) -> Array:
+    return r + _scaled(k, a - inverse * _matrix_products(k, y, r, inverse), s)
