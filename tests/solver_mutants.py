@@ -280,7 +280,7 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "return balanced(leaves, pair, seen, self.memory, self.least_share)",
+        "return balanced(geometry, X, pair, seen, self.memory, self.least_share)",
         "return seen",
         "leaves of a tree are not balanced",
         PIECES,

@@ -204,3 +204,14 @@ def test_misuse():
         stiefel.minimize(fun, {"X": x0}, bounds=(0, None))
     with pytest.raises(TypeError, match="real NumPy arrays"):
         stiefel.minimize(fun, x0.astype(complex), bounds=(0, None))
+
+
+def test_a_start_in_single_precision_is_served_in_double():
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((8, 8))
+    x0 = np.linalg.qr(rng.standard_normal((8, 2)))[0].astype(np.float32)
+    result = stiefel.minimize(lambda X: (np.vdot(X, A @ X), (A + A.T) @ X), x0, bounds=(-0.5, 0.5))
+    assert result.success and result.x.dtype == np.float64
+    np.testing.assert_allclose(result.x.T @ result.x, np.eye(2), atol=1e-13)
+    with pytest.raises(ValueError, match="not orthonormal"):
+        stiefel.minimize(lambda X: (0.0, X), 2 * x0, bounds=(-0.5, 0.5))

@@ -1,5 +1,7 @@
 """The constraint XᴴBX = I: B in every form, against the transformed standard problem and eigh."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -10,6 +12,8 @@ import oracles
 import stiefel
 from stiefel import Grassmann, Stiefel
 from stiefel.geometry import constraint as generalized
+from stiefel.geometry import frames, rooted
+from stiefel.solvers import METHODS
 
 N, K = 24, 3
 
@@ -231,3 +235,132 @@ def test_a_gradient_that_is_not_finite_ends_with_a_status(form, dtype, last):
 
     result = stiefel.minimize(fun, manifold.random(N, K, seed=0, dtype=dtype), manifold=manifold)
     assert result.status is stiefel.Status.NOT_FINITE and not result.success
+
+
+# -- a dense B is taken out of the way: `rooted`
+
+
+def quartic(n, k, dtype, seed=7):
+    rng = np.random.default_rng(seed)
+    A, C = oracles.random_hermitian(rng, n, dtype), oracles.gaussian(rng, n, k, dtype=dtype)
+
+    def fun(X):
+        AX = A @ X
+        f = np.vdot(X, AX).real + np.vdot(C, X).real + np.sum(np.abs(X) ** 4)
+        return float(f), 2 * AX + C + 4 * X * np.abs(X) ** 2
+
+    return fun
+
+
+def dense(dtype, n=N, seed=8):
+    """Real beside complex points for ``float``, complex for ``complex``."""
+    H = oracles.random_hermitian(np.random.default_rng(seed), n, dtype)
+    return H @ H + 0.5 * np.eye(n)
+
+
+KINDS = [(float, float), (complex, float), (complex, complex)]
+
+
+@pytest.mark.parametrize(("dtype", "of_B"), KINDS)
+def test_a_point_without_its_b(dtype, of_B):
+    rng, B = np.random.default_rng(0), dense(of_B)
+    manifold = Stiefel(B=B)
+    X = manifold.random(N, K, seed=1, dtype=dtype)
+    bound = manifold.bind(X)
+    root, Z = frames.framed(bound, X)
+    E = oracles.gaussian(rng, N, K, dtype=dtype)
+    np.testing.assert_allclose(Z.conj().T @ Z, np.eye(K), atol=1e-13)
+    np.testing.assert_allclose(root.seen(Z), X, atol=1e-13)
+    expected, found = bound.gradient(X, E), root.gradient(Z, E)
+    np.testing.assert_allclose(root.ambient(Z, found.G), expected.G, atol=1e-12)
+    assert found.square == pytest.approx(expected.square, rel=1e-12)
+    np.testing.assert_allclose(found.level, expected.level, atol=1e-12)
+    np.testing.assert_allclose(root.seen(root.project(Z, E)), bound.project(X, E), atol=1e-12)
+    assert root.defect(Z) == bound.defect(root.seen(Z))
+
+
+@pytest.mark.parametrize(("dtype", "of_B"), KINDS)
+@pytest.mark.parametrize("kind", [Stiefel, Grassmann])
+def test_steps_are_the_same_with_and_without_b(dtype, of_B, kind, monkeypatch):
+    manifold = kind(B=dense(of_B))
+    A = np.arange(1.0, N + 1)[:, None] ** 1.5
+    span = lambda X: (float(np.vdot(X, A * X).real), 2.0 * A * X)
+    fun = quartic(N, K, dtype) if kind is Stiefel else span
+    X0 = manifold.random(N, K, seed=2, dtype=dtype)
+
+    # A model of rows takes decisions that rounding may turn: its steps are compared at the end.
+    plainly = replace(METHODS["auto"], rows=None)
+
+    def trace():
+        points = []
+        options = {"rtol": 1e-12, "callback": lambda s: points.append(s.x), "method": plainly}
+        stiefel.minimize(fun, X0, manifold=manifold, maxiter=25, **options)
+        return points, stiefel.minimize(fun, X0, manifold=manifold, rtol=1e-8)
+
+    points, result = trace()
+    monkeypatch.setattr(frames, "rooted", lambda manifold, X: None)
+    expected, wanted = trace()
+    assert len(points) == len(expected)
+    for X, Y in zip(points, expected, strict=True):
+        assert np.abs(X - Y).max() <= 1e-11
+    assert result.success and wanted.success
+    assert result.fun == pytest.approx(wanted.fun, rel=1e-11)
+    assert result.feasibility == manifold.defect(result.x)
+    assert np.abs(result.grad - wanted.grad).max() <= 1e-4 * np.abs(fun(X0)[1]).max()
+
+
+def test_a_run_with_b_is_resumed_bit_for_bit(tmp_path):
+    manifold, fun, place = Stiefel(B=dense(float)), quartic(N, K, float), tmp_path / "run"
+    X0 = manifold.random(N, K, seed=3)
+    whole = stiefel.minimize(fun, X0, manifold=manifold, rtol=1e-9)
+    stiefel.minimize(fun, X0, manifold=manifold, rtol=1e-9, maxiter=7, checkpoint=place)
+    rest = stiefel.minimize(fun, X0, manifold=manifold, rtol=1e-9, checkpoint=place, resume=True)
+    assert rest.x.tobytes() == whole.x.tobytes() and rest.nfev == whole.nfev
+    other, X0 = Stiefel(B=2.0 * dense(float)), X0 / np.sqrt(2.0)
+    with pytest.raises(ValueError, match="of a run with another"):
+        stiefel.minimize(fun, X0, manifold=other, checkpoint=place, resume=True)
+
+
+def test_a_leaf_with_b_beside_others(monkeypatch):
+    manifold, fun = Stiefel(B=dense(float)), quartic(N, K, float)
+    start = {"X": manifold.random(N, K, seed=4), "c": np.ones(5)}
+
+    def both(p):
+        f, G = fun(p["X"])
+        d = p["c"] - np.arange(5.0) * (1.0 + p["X"][0, 0])
+        G = G.copy()
+        G[0, 0] -= d @ np.arange(5.0)
+        return f + 0.5 * float(d @ d), {"X": G, "c": d}
+
+    where = {"X": manifold, "c": stiefel.Euclidean()}
+    result = stiefel.minimize(both, start, manifold=where, rtol=1e-9)
+    monkeypatch.setattr(frames, "rooted", lambda manifold, X: None)
+    wanted = stiefel.minimize(both, start, manifold=where, rtol=1e-9)
+    assert result.success and result.fun == pytest.approx(wanted.fun, rel=1e-12)
+    assert abs(result.nfev - wanted.nfev) <= 3
+
+
+@pytest.mark.parametrize("form", ["csr", "csc matrix"])
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_a_small_sparse_b_is_as_good_as_a_dense_one(form, dtype, monkeypatch):
+    manifold, dense_B = Stiefel(**FORMS[form](mass_matrix(N))), mass_matrix(N).toarray()
+    X = manifold.random(N, K, seed=0, dtype=dtype)
+    root, Z = frames.framed(manifold.bind(X), X)
+    np.testing.assert_allclose(Z, np.linalg.cholesky(dense_B).T @ X, atol=1e-13)
+    np.testing.assert_allclose(root.seen(Z), X, atol=1e-13)
+    monkeypatch.setattr(rooted, "SMALL_SPARSE", N - 1)
+    assert frames.framed(manifold.bind(X), X)[1] is X
+
+
+@pytest.mark.parametrize("form", [name for name in FORMS if "operator" in name or "solve" in name])
+def test_other_forms_of_b_stay_where_they_are(form):
+    manifold = Stiefel(**FORMS[form](mass_matrix(N)))
+    X = manifold.random(N, K, seed=0)
+    geometry, Z = frames.framed(manifold.bind(X), X)
+    assert Z is X and type(geometry) is Stiefel
+
+
+def test_a_function_of_more_than_the_span_is_refused_with_b_too():
+    manifold = Grassmann(B=dense(float))
+    with pytest.raises(ValueError, match="not a function of the span"):
+        stiefel.minimize(quartic(N, K, float), manifold.random(N, K, seed=5), manifold=manifold)

@@ -201,8 +201,10 @@ def test_kernels_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="no such row"):
         compiled.batch_remember(S, S.copy(), inverse, diagonal, 4, X, X, numbers, numbers, keep)
     points = np.zeros((2, 5, 2, 9))
-    with pytest.raises(ValueError, match="Pk"):
-        compiled.batch_recognise(points, points, X, 1e-7, 1e-6, X, numbers, keep)
+    with pytest.raises(ValueError, match="points"):
+        compiled.batch_recognise(points, points, 1e-7, 1e-6, X, numbers, keep)
+    with pytest.raises(ValueError, match="points"):
+        compiled.batch_points(points, X, X, E, numbers, 1e-7, keep)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import stiefel.jax  # noqa: E402
 from stiefel.batched import jax_quadratic, jax_solve  # noqa: E402
-from stiefel.batched.quadratic import exact_at, points_needed  # noqa: E402
+from stiefel.batched.quadratic import evaluations_needed  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -51,13 +51,14 @@ def lowest(A, M):
     ],
 )
 def test_the_minimum_is_found_in_few_evaluations(n, M):
-    """Of more problems than a pool has slots: their rows of the ring are their own."""
+    """Of more problems than a pool has slots: each counts its own evaluations."""
     A, k = matrices(110, n, seed=n), len(M)
     x0 = stiefel.Stiefel().random(110, n, k, seed=1)
     found = solved(A, M, x0)
     assert found.success.all()
     np.testing.assert_allclose(found.fun, lowest(A, M), rtol=1e-9, atol=1e-9 * np.abs(A).max())
-    assert np.median(found.nfev) <= points_needed(n, k) + 4
+    assert np.median(found.nfev) <= evaluations_needed(n, k)
+    assert found.nfev.max() <= evaluations_needed(n, k) + 3
     x = np.asarray(found.x)
     assert np.abs(x.mT @ x - np.eye(k)).max() < 1e-14
 
@@ -81,22 +82,13 @@ def test_where_it_is_looked_for():
     assert not fits(jnp.zeros((2, 41, 2))) and not fits(jnp.zeros((2, 5, 9, 2)))
 
 
-def test_the_matrix_is_exact_at_the_newest_point():
-    A = matrices(5, 9)
-    X = stiefel.Stiefel().random(5, 9, 2, seed=1)
-    noise = np.random.default_rng(2).standard_normal(A.shape)
-    found = exact_at(A + 1e-3 * (noise + noise.mT), X, A @ X)
-    np.testing.assert_allclose(found @ X, A @ X, atol=1e-12)
-    np.testing.assert_allclose(found, found.mT, atol=1e-13)
-
-
-def test_points_that_lie_near_each_other_are_looked_at_again():
-    """`MOST_POINTS`, `GATE_OF_A`: a search alone takes hundreds of evaluations here."""
+def test_conditioning_costs_no_evaluation():
+    """A search alone takes hundreds of evaluations here."""
     Q = np.linalg.qr(np.random.default_rng(3).standard_normal((20, 30, 30)))[0]
     A = (Q * np.geomspace(1, 1e3, 30)) @ Q.mT
     M, x0 = np.diag([3.0, 2.0, 1.0]), stiefel.Stiefel().random(20, 30, 3, seed=3)
     found = solved(A, M, x0)
-    assert found.success.all() and np.median(found.nfev) <= 2 * points_needed(30, 3) + 2
+    assert found.success.all() and found.nfev.max() <= evaluations_needed(30, 3) + 1
     np.testing.assert_allclose(found.fun, lowest(A, M), rtol=1e-9)
 
 

@@ -4,6 +4,9 @@ There is no accelerator here: with `elsewhere` the solvers do not notice that ar
 memory of the host, and compute in the library of the user.
 """
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -261,5 +264,13 @@ def test_compiled_jax_functions_are_differentiated_once():
         return jax.numpy.sum(X**4)
 
     X0 = stiefel.random_point(N, K, seed=0, like=jax.numpy.zeros(1))
-    stiefel.minimize(jax.jit(loss), X0, method="accelerated", maxiter=10, rtol=1e-12)
+    compiled = jax.jit(loss)
+    stiefel.minimize(compiled, X0, method="accelerated", maxiter=10, rtol=1e-12)
     assert len(traces) <= 3
+    traces.clear()
+    stiefel.minimize(compiled, 1.0 * X0, method="accelerated", maxiter=10, rtol=1e-12)
+    assert not traces  # nor in a second run
+    alive = weakref.ref(compiled)
+    del compiled
+    gc.collect()
+    assert alive() is None

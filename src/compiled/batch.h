@@ -10,6 +10,7 @@ PyObject *batch_trial(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_pair(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_remember(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_arrive(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *batch_points(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_recognise(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif

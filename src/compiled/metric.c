@@ -136,21 +136,10 @@ static void scales_of(Py_ssize_t size, const double *N, const double *W, double 
         scales[i] = N[i] > 0.0 ? exp(0.5 * (least - W[i] / N[i])) : 1.0;
 }
 
-/* weighed(‖s‖², ‖y‖², N, W, unit, memory, least share, scales): `solvers.leaves.weighed`; N and W
- * become those after the step */
-PyObject *weighed(PyObject *self, PyObject *const *args, Py_ssize_t count)
+void weigh(Py_ssize_t size, const double *ss, const double *yy, double *N, double *W, double unit,
+           double memory, double least, double *scales)
 {
-    Arrays a = {.count = 0};
-    Py_ssize_t size = ANY;
-    if (!counted(count, 8))
-        return NULL;
-    const double *ss = real_numbers(&a, args[0], &size, READ);
-    const double *yy = real_numbers(&a, args[1], &size, READ);
-    double *N = real_numbers(&a, args[2], &size, WRITE), *W = real_numbers(&a, args[3], &size, WRITE);
-    double unit = number(&a, args[4]), memory = number(&a, args[5]), least = number(&a, args[6]);
-    double *scales = real_numbers(&a, args[7], &size, WRITE), sum = 0.0;
-    if (a.failed)
-        return finish(&a, NULL);
+    double sum = 0.0;
     scales_of(size, N, W, scales);
     for (Py_ssize_t i = 0; i < size; i++)
         sum += ss[i] / scales[i];
@@ -164,5 +153,23 @@ PyObject *weighed(PyObject *self, PyObject *const *args, Py_ssize_t count)
         W[i] = memory * W[i] + w * log_ratio;
     }
     scales_of(size, N, W, scales);
+}
+
+/* weighed(‖s‖², ‖y‖², N, W, unit, memory, least share, scales): `solvers.leaves.weighed`; N and W
+ * become those after the step */
+PyObject *weighed(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t size = ANY;
+    if (!counted(count, 8))
+        return NULL;
+    const double *ss = real_numbers(&a, args[0], &size, READ);
+    const double *yy = real_numbers(&a, args[1], &size, READ);
+    double *N = real_numbers(&a, args[2], &size, WRITE), *W = real_numbers(&a, args[3], &size, WRITE);
+    double unit = number(&a, args[4]), memory = number(&a, args[5]), least = number(&a, args[6]);
+    double *scales = real_numbers(&a, args[7], &size, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    weigh(size, ss, yy, N, W, unit, memory, least, scales);
     return finish(&a, Py_NewRef(Py_None));
 }

@@ -6,6 +6,7 @@
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"
+#include "leaves.h"
 #include "matrices.h"
 #include "vectors.h"
 #include "metric.h"
@@ -55,7 +56,11 @@ static PyMethodDef kernels[] = {
     KERNEL(remember_pair),
     KERNEL(first_loop),
     KERNEL(second_loop),
+    KERNEL(straight_pair),
     KERNEL(matrix_aim),
+    KERNEL(leaves_aim),
+    KERNEL(leaves_remember),
+    KERNEL(leaves_balanced),
     KERNEL(stack_products),
     KERNEL(stack_first_loop),
     KERNEL(stack_second_loop),
@@ -76,6 +81,7 @@ static PyMethodDef kernels[] = {
     KERNEL(batch_pair),
     KERNEL(batch_remember),
     KERNEL(batch_arrive),
+    KERNEL(batch_points),
     KERNEL(batch_recognise),
     {NULL, NULL, 0, NULL},
 };

@@ -10,6 +10,22 @@
 #include "blas.h"
 #include "matrices.h"
 
+void border(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, Py_ssize_t row,
+            Py_ssize_t gone, double sy, double *inverse, double *diagonal, double *room)
+{
+    double *products = room, *column = room + m;
+    for (Py_ssize_t i = 0; gone >= 0 && i < m; i++)
+        inverse[gone * m + i] = inverse[i * m + gone] = 0.0;
+    if (gone >= 0)
+        diagonal[gone] = 0.0;
+    d_times(m, N, 1.0, S, Y + row * N, 0.0, products);
+    d_times(m, m, 1.0, inverse, products, 0.0, column);
+    for (Py_ssize_t i = 0; i < m; i++)
+        inverse[i * m + row] = column[i] / -sy;
+    inverse[row * m + row] = 1.0 / sy;
+    diagonal[row] = sy;
+}
+
 /* remember_pair(S, Y, row, gone, s, y, ⟨s, y⟩, R⁻¹, diagonal): the pair in its row, with its column
  * of R⁻¹; a row `gone` counts no more, unless it is −1 */
 PyObject *remember_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
@@ -25,7 +41,7 @@ PyObject *remember_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double *inverse = real_numbers(&a, args[7], &square, WRITE);
     long row = integer(&a, args[2]), gone = integer(&a, args[3]);
     double sy = number(&a, args[6]);
-    double *products = workspace(&a, sizeof(double) * (size_t)(2 * m)), *column = products + m;
+    double *room = workspace(&a, sizeof(double) * (size_t)(2 * m));
     if (!a.failed && (row < 0 || row >= m || gone >= m)) {
         PyErr_SetString(PyExc_IndexError, "the memory has no such row");
         a.failed = 1;
@@ -35,23 +51,14 @@ PyObject *remember_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_BEGIN_ALLOW_THREADS
     memcpy(S + row * N, s, sizeof(double) * (size_t)N);
     memcpy(Y + row * N, y, sizeof(double) * (size_t)N);
-    for (Py_ssize_t i = 0; gone >= 0 && i < m; i++)
-        inverse[gone * m + i] = inverse[i * m + gone] = 0.0;
-    if (gone >= 0)
-        diagonal[gone] = 0.0;
-    d_times(m, N, 1.0, S, y, 0.0, products);
-    d_times(m, m, 1.0, inverse, products, 0.0, column);
-    for (Py_ssize_t i = 0; i < m; i++)
-        inverse[i * m + row] = column[i] / -sy;
-    inverse[row * m + row] = 1.0 / sy;
-    diagonal[row] = sy;
+    border(m, N, S, Y, row, gone, sy, inverse, diagonal, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* a = R⁻¹Sᵀg and q = g − Ya; room for m. */
-static void first(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, const double *inverse,
-                  const double *g, double *q, double *weights, double *room)
+void first_of_two_loops(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y,
+                        const double *inverse, const double *g, double *q, double *weights,
+                        double *room)
 {
     d_times(m, N, 1.0, S, g, 0.0, room);
     d_times(m, m, 1.0, inverse, room, 0.0, weights);
@@ -59,10 +66,9 @@ static void first(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, 
     d_transpose_times(m, N, -1.0, Y, weights, 1.0, q);
 }
 
-/* r ← −γr − S(R⁻ᵀ(diag(R)a − γYᵀr)); room for 2m. */
-static void second(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y,
-                   const double *inverse, const double *diagonal, double gamma,
-                   const double *weights, double *r, double *room)
+void second_of_two_loops(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y,
+                         const double *inverse, const double *diagonal, double gamma,
+                         const double *weights, double *r, double *room)
 {
     double *c = room + m;
     d_times(m, N, 1.0, Y, r, 0.0, room);
@@ -89,7 +95,7 @@ PyObject *first_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double *room = workspace(&a, sizeof(double) * (size_t)m);
     if (a.failed)
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS first(m, N, S, Y, inverse, g, q, weights, room);
+    Py_BEGIN_ALLOW_THREADS first_of_two_loops(m, N, S, Y, inverse, g, q, weights, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
@@ -112,7 +118,7 @@ PyObject *second_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double *room = workspace(&a, sizeof(double) * (size_t)(2 * m));
     if (a.failed)
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS second(m, N, S, Y, inverse, diagonal, gamma, weights, r, room);
+    Py_BEGIN_ALLOW_THREADS second_of_two_loops(m, N, S, Y, inverse, diagonal, gamma, weights, r, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
@@ -146,11 +152,41 @@ PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
     double *weights = room + 2 * m;
-    first(m, N, S, Y, inverse, G, T, weights, room);
+    first_of_two_loops(m, N, S, Y, inverse, G, T, weights, room);
     raise_matrix(entry, n, k, X, T, D, omega, room + 3 * m);
-    second(m, N, S, Y, inverse, diagonal, gamma, weights, T, room);
+    second_of_two_loops(m, N, S, Y, inverse, diagonal, gamma, weights, T, room);
     slope = d_dot(N, G, T);
     prepare_matrix(entry, n, k, X, T, theta, frame, out, room + 3 * m);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
+}
+
+/* straight_pair(T, t, G, G⁺, head, s, y) -> ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first `head` real numbers,
+ * and then of the rest: s = tT and y = G⁺ − G, where transport is the identity */
+PyObject *straight_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t N = ANY;
+    double out[5] = {0};
+    if (!counted(count, 7))
+        return NULL;
+    const double *T = real_numbers(&a, args[0], &N, READ), *G = real_numbers(&a, args[2], &N, READ);
+    const double *G_new = real_numbers(&a, args[3], &N, READ);
+    double t = number(&a, args[1]);
+    Py_ssize_t head = (Py_ssize_t)integer(&a, args[4]);
+    double *s = real_numbers(&a, args[5], &N, WRITE), *y = real_numbers(&a, args[6], &N, WRITE);
+    if (!a.failed && (head < 0 || head > N)) {
+        PyErr_SetString(PyExc_ValueError, "an array has fewer numbers than its head");
+        a.failed = 1;
+    }
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < N; i++)
+        s[i] = t * T[i], y[i] = G_new[i] - G[i];
+    out[0] = d_dot(N, G_new, s);
+    out[1] = d_dot(head, s, s), out[2] = d_dot(head, y, y);
+    out[3] = d_dot(N - head, s + head, s + head), out[4] = d_dot(N - head, y + head, y + head);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
 }

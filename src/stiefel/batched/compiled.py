@@ -17,7 +17,7 @@ from stiefel.types import Array, Leaves
 from .leaves import Leaf, Matrices
 from .memory import Memory
 from .numpy_many import Side, empty, stored
-from .quadratic import EQUAL_M, GATE
+from .quadratic import EQUAL_M, GATE, Recogniser
 from .shared import Secant, Squares
 from .solver import ManyLBFGS
 from .state import Asked, At, State
@@ -129,10 +129,10 @@ class CompiledLBFGS(ManyLBFGS):
         assert isinstance(leaf, CompiledMatrices)
         return leaf
 
-    def ask(self, s: State) -> Asked:
+    def _trials(self, s: State) -> Asked:
         trial, shown = self.leaf.trial_or_point(s.x[0], s.W[0], s.search.t, s.fresh)
         trials: Any = (trial,)
-        return self._leaping(s, Asked((trial.X,), trials, (shown,)))
+        return Asked((trial.X,), trials, (shown,))
 
     def _remember(
         self, memory: Memory, pairs: tuple[Secant, ...], sy: Array, keep: Array
@@ -164,12 +164,25 @@ class CompiledLBFGS(ManyLBFGS):
         )  # fmt: skip
         return *((part,) for part in made), slope, (square,)
 
-    def _targets(self, X: Array, E: Array, x: Array) -> tuple[Array, Array, Array]:
-        target, left, known = self.k.own(x), np.empty(len(x)), np.empty(len(x), dtype=bool)
-        self.leaf.kernels.batch_recognise(
-            stored(X), stored(E), stored(x), GATE, EQUAL_M, stored(target), left, known
+
+class CompiledRecogniser(Recogniser):
+    """`Recogniser`, by compiled kernels."""
+
+    def points(
+        self, points: Array, G: Array, X: Array, E: Array, scale: Array
+    ) -> tuple[Array, Array]:
+        fits, E = np.empty(len(X), dtype=bool), np.ascontiguousarray(E, dtype=float)
+        self.k.compiled.batch_points(stored(points), stored(G), stored(X), E, scale, GATE, fits)
+        return points, fits
+
+    def targets(self, points: Array, gradients: Array) -> tuple[Array, Array, Array]:
+        count, _, n, k = points.shape
+        target, gamma = empty((count, n, k), float).view(Side), np.empty(count)
+        known = np.empty(count, dtype=bool)
+        self.k.compiled.batch_recognise(
+            stored(points), stored(gradients), GATE, EQUAL_M, stored(target), gamma, known
         )
-        return target, known, left <= GATE
+        return target, known, gamma
 
 
 def _blocks(memory: Memory) -> tuple[Array, ...]:

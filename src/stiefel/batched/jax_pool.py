@@ -97,5 +97,5 @@ def _restarted(solver: ManyLBFGS, mask: Array, x: Leaves, state: State) -> State
     fresh, old = (s._replace(memory=nothing, model=None) for s in (solver.init(x), state))
     mixed: State = solver.k.choose(mask, fresh, old)
     return mixed._replace(
-        memory=forget(solver.k, state.memory, mask), model=renewed(state.model, mask)
+        memory=forget(solver.k, state.memory, mask), model=renewed(state.model, mask, x[0])
     )

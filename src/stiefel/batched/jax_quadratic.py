@@ -1,106 +1,84 @@
-"""The solver of `jax_solve`, which recognises functions tr(XᵀAXM) and leaps to their minima.
+"""Functions tr(XᵀAXM) recognised inside compiled code: `quadratic` for problems out of step.
 
-What is looked for, and how, is told in `quadratic`.  Problems in the slots of a pool start at
-different times: all write into the same row of a ring, and each reads the rows that are its own.
-Those that have seen enough are looked at in small groups, because a look costs as much as several
-evaluations, and few problems are due at once.
+Problems in the slots of a pool start at different times, so that each has its own count.  Those
+that are due are looked at in small groups, because a look costs as much as several evaluations,
+and few problems are due at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 
 from stiefel.types import Array, Leaves
 
 from .jax_many import JaxMany
 from .leaves import small_real_matrices
-from .quadratic import LARGEST_N, MOST_POINTS, columns, exact_at, minimum, operator, points_needed
-from .solver import ManyLBFGS
-from .state import State
+from .quadratic import (
+    LARGEST_N,
+    Recogniser,
+    TraceModel,
+    completed,
+    evaluations_before,
+    points_needed,
+    recognised,
+)
+from .quadratic import fits as fit
 
 TOGETHER = 4  # problems in one look
-BETWEEN = 3  # evaluations from one look to the next, while f has the symmetry
-GATE_OF_A = 1e-5  # the part of A that may be asymmetric: what a target lacks, the next one has
-ENOUGH_FOR_D = 4  # points: D has few entries, and all points are asked whether they agree
 
 
-class RingModel(NamedTuple):
-    """What is known about the structure of every problem: `TraceModel` with a ring."""
-
-    points: Array  # (B, P, kn), transposed
-    gradients: Array  # Euclidean and scaled
-    row: Array  # where the next point goes, a number
-    count: Array  # (B,), of the points of each problem
-    target: Array
-    leaps: Array
-    open: Array
-
-
-def renewed(model: RingModel | None, mask: Array) -> RingModel | None:
-    """Nothing is known about the problems of the mask; the ring stays."""
+def renewed(model: TraceModel | None, mask: Array, x: Array) -> TraceModel | None:
+    """Nothing is known about the problems of the mask, which start at x."""
     if model is None:
         return None
+    start = jnp.where(mask[:, None, None], x, model.points[:, 0])
     return model._replace(
-        count=jnp.where(mask, 0, model.count), leaps=model.leaps & ~mask, open=model.open | mask
+        points=model.points.at[:, 0].set(start),
+        count=jnp.where(mask, 0, model.count),
+        leaps=model.leaps & ~mask,
+        open=model.open | mask,
     )
 
 
 @dataclass(frozen=True)
-class JaxLBFGS(ManyLBFGS):
-    """`ManyLBFGS` for JAX."""
+class JaxRecogniser(Recogniser):
+    """`Recogniser` for JAX."""
 
-    def _nothing_seen(self, x: Array, none: Array) -> RingModel:
+    def start(self, x: Array, none: Array) -> TraceModel:
         count, n, k = x.shape
-        rows = MOST_POINTS * points_needed(n, k)
-        ring = jnp.zeros((count, rows, n * k), x.dtype)
-        return RingModel(ring, ring, jnp.asarray(0), 0 * jnp.asarray(none, int), x, none, ~none)
+        points = jnp.zeros((count, points_needed(n, k), n, k), x.dtype)
+        number, zero = jnp.asarray(none, int), jnp.zeros(count, x.dtype)
+        return TraceModel(points.at[:, 0].set(x), points, number, x, none, ~none, zero)
 
-    def _recognise(self, s: State, X: Leaves, E: Leaves, leapt: Array) -> State:
-        model = s.model
-        if not isinstance(model, RingModel):
-            return s
-        k, (x,), row, rows = self.k, s.x, model.row, model.points.shape[1]
-        gradient = k.spread_out(s.scale, E[0]) * E[0]
-        points = k.put(model.points, 1, row, k.flat(X[0].mT))
-        gradients = k.put(model.gradients, 1, row, k.flat(gradient.mT))
-        count, needed = model.count + 1, points_needed(*x.shape[1:])
-        due = ((count - needed) % BETWEEN == 0) | leapt
-        look = model.open & (s.status < 0) & (count >= needed) & due
-        own = (row - jnp.arange(rows)) % rows < count[:, None]
-        arrays, none = (points, gradients, own, X[0], gradient, x), s.fresh & ~s.fresh
+    def after(
+        self, model: TraceModel, X: Array, E: Array, scale: Array, running: Array
+    ) -> TraceModel:
+        k, count, P = self.k, model.count, model.points.shape[1]
         assert isinstance(k, JaxMany)
-        target, leaps, fits = k.on_few(look, _targets, arrays, (model.target, none, none), TOGETHER)
-        still = jnp.where(look, fits & (count < rows), model.open)
-        row = (row + 1) % rows
-        return s._replace(model=RingModel(points, gradients, row, count, target, leaps, still))
+        look, none, G = model.open & running, running & ~running, k.spread_out(scale, E) * E
+        seen = count - evaluations_before(P)  # points beside the start
+        row = jnp.where(look & ((count == 0) | (seen > 0)), jnp.maximum(seen, 0), P)
+        gradients = model.gradients.at[jnp.arange(len(row)), row].set(G, mode="drop")
+
+        first, last = look & (seen == 0), look & (seen == P - 1)
+        two = model.points, gradients, X, G
+        points, fits = k.on_few(first, _points, two, (model.points, none), TOGETHER)
+        still = jnp.where(first, fits, look)
+        ended = (points, gradients), (model.target, none, model.gamma)
+        least, known, gamma = k.on_few(last & still, recognised, *ended, TOGETHER)
+        still = jnp.where(last, known, still)
+        following = points[jnp.arange(len(row)), jnp.clip(seen + 1, 0, P - 1)]
+        target = k.choose(seen < P - 1, following, least)
+        leaps = still & (seen >= 0)
+        return TraceModel(points, gradients, count + 1, target, leaps, still, gamma)
 
 
-def _targets(
-    U: Array, V: Array, own: Array, X: Array, E: Array, x: Array
-) -> tuple[Array, Array, Array]:
-    """As `recognised`; rows of other problems are zero.  X and E are the newest point, again."""
-    shape = (*own.shape, *x.mT.shape[1:])
-    U, V = (jnp.where(own[:, :, None], a, 0.0).reshape(shape) for a in (U, V))
-    few = max(1, points_needed(*x.shape[1:]) // ENOUGH_FOR_D)
-    *_, D, fits = columns(U[:, ::few], V[:, ::few])
-    none = jnp.zeros_like(fits)
-    A, known = jax.lax.cond(
-        jnp.any(fits),
-        lambda: operator(U, D[:, None] @ V, solve_triangular, GATE_OF_A),
-        lambda: (jnp.zeros((*none.shape, *2 * x.shape[1:2])), none),
-    )
-    known = fits & known
-    # A solves all equations as well as their conditioning lets it, those of the newest point to the
-    # last digit: where the target of before was not good enough, the next one is.
-    Y, regular = jax.lax.cond(
-        jnp.any(known), lambda: minimum(exact_at(A, X, E @ D), D, x), lambda: (x, none)
-    )
-    return Y, known & regular, fits
+def _points(points: Array, gradients: Array, X: Array, E: Array) -> tuple[Array, Array]:
+    x, G = points[:, 0], gradients[:, 0]
+    return completed(x), fit(jnp.stack([x, X], axis=1), jnp.stack([G, E], axis=1))
 
 
 def recognises(leaves: tuple[object, ...], x: Leaves) -> bool:

@@ -5,9 +5,8 @@
 
 L_ρ is continuously differentiable with the gradient ∇f + J(X)ᵀρ(Y − P), which is that of the
 Lagrangian with the new W: the inner gradient norm is the stationarity of the pair (X, W).  A run
-has
-converged when stationarity, feasibility and complementarity, the three parts of the KKT conditions,
-are within their tolerances.
+has converged when stationarity, feasibility and complementarity, the three parts of the KKT
+conditions, are within their tolerances.
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ def minimize_constrained(solve: Callable[..., Result], arguments: dict[str, Any]
                 f"unknown option {name!r} with constraints=: known: {', '.join(known)}"
             )
     outer = AugmentedLagrangian(**(options or {}))
-    X = tree.unflatten(tuple(np.array(x, dtype=float) for x in leaves))
+    X = _in_double_precision(tree, x0, arguments["manifold"])
     blocks = blocks_of(arguments["constraints"], arguments["bounds"], term, X)
     L = Lagrangian(arguments["fun"], arguments["jac"], blocks, X)
     names = ("manifold", "method", "maxiter", "maxfun", "maxtime", "callback", "progress")
@@ -183,6 +182,18 @@ def minimize_constrained(solve: Callable[..., Result], arguments: dict[str, Any]
     run = _Run(solve, L, outer, *(arguments[name] for name in names))
     rtol = arguments["rtol"]
     return run(X, 1e-6 if rtol is None else rtol, arguments["gtol"])
+
+
+def _in_double_precision(tree: Tree, x0: Any, manifold: Manifolds) -> Any:
+    """x0 as doubles: a start that is orthonormal to single precision is made so to double."""
+    leaves = []
+    for name, (x, factor, _) in leaves_of(tree, x0, manifold).items():
+        if x.dtype.itemsize < 8:
+            factor.check_point(x, name)
+            leaves.append(factor.nearest(x.astype(float)))
+        else:
+            leaves.append(x.astype(float))
+    return tree.unflatten(tuple(leaves))
 
 
 def _refuse(arguments: dict[str, Any]) -> None:

@@ -7,7 +7,9 @@ JAX's `grad` is the conjugate of that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from stiefel.backends.arrays import describe
 
@@ -25,7 +27,9 @@ def differentiate_twice(
     fun: Callable[[Any], Any], library: str, tree: Tree
 ) -> Callable[[Any, Any], Any]:
     """(X, V) ↦ ∇²f(X)[V]: the gradient of Re⟨∇f(X), V⟩, or forward over reverse in JAX."""
-    return _torch_twice(fun, tree) if library == "torch" else _jax_twice(fun)
+    if library == "torch":
+        return _torch_twice(fun, tree)
+    return _compiled_with(fun, _hessian_product)
 
 
 def _check_scalar(value: Any) -> None:
@@ -69,34 +73,53 @@ def _torch(fun: Callable[[Any], Any], tree: Tree) -> Differentiated:
 
 
 def _jax(fun: Callable[[Any], Any]) -> Differentiated:
-    import jax
-
-    def checked(X: Any) -> Any:
-        f = fun(X)
-        _check_scalar(f)
-        return f
-
-    def both(X: Any) -> tuple[Any, Any]:
-        f, gradient = jax.value_and_grad(checked)(X)
-        return f, _conjugate(gradient)
-
-    compiled = _compiled_if(fun, both)
+    both = _compiled_with(fun, _value_and_gradient)
 
     def pair(X: Any) -> tuple[Any, Any, Any]:
-        return *compiled(X), None
+        return *both(X), None
 
-    return checked, pair
+    return partial(_scalar, fun), pair
 
 
-def _compiled_if(fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
-    """``derivative`` compiled if the user compiled ``fun``.
+def _scalar(fun: Callable[[Any], Any], X: Any) -> Any:
+    f = fun(X)
+    _check_scalar(f)
+    return f
 
-    Differentiating compiled code anew at every call would cost milliseconds.  A plain function is
-    left plain: it may count or print.
+
+def _value_and_gradient(fun: Callable[[Any], Any], X: Any) -> tuple[Any, Any]:
+    import jax
+
+    f, gradient = jax.value_and_grad(partial(_scalar, fun))(X)
+    return f, _conjugate(gradient)
+
+
+def _hessian_product(fun: Callable[[Any], Any], X: Any, V: Any) -> Any:
+    import jax
+
+    return jax.jvp(lambda X: _conjugate(jax.grad(fun)(X)), (X,), (V,))[1]
+
+
+Derivative = Callable[..., Any]
+_compiled: WeakKeyDictionary[Any, dict[Derivative, Any]] = WeakKeyDictionary()
+
+
+def _compiled_with(fun: Callable[..., Any], derivative: Derivative) -> Callable[..., Any]:
+    """``derivative`` of ``fun``, compiled if the user compiled ``fun``: once for all runs.
+
+    Differentiating compiled code anew at every call would cost milliseconds, compiling it anew in
+    every run a tenth of a second.  A plain function is left plain: it may count or print.  What was
+    compiled lives as long as ``fun``, which it must not keep alive.
     """
     import jax
 
-    return jax.jit(derivative) if isinstance(fun, jax.stages.Wrapped) else derivative
+    if not isinstance(fun, jax.stages.Wrapped):
+        return partial(derivative, fun)
+    known = _compiled.setdefault(fun, {})
+    if derivative not in known:
+        alive = ref(fun)
+        known[derivative] = jax.jit(lambda *points: derivative(alive(), *points))
+    return known[derivative]
 
 
 def _conjugate(gradient: Any) -> Any:
@@ -131,12 +154,3 @@ def _torch_twice(fun: Callable[[Any], Any], tree: Tree) -> Callable[[Any, Any], 
         return products[0] if tree.is_leaf else tree.unflatten(products)
 
     return product
-
-
-def _jax_twice(fun: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    import jax
-
-    def gradient(X: Any) -> Any:
-        return _conjugate(jax.grad(fun)(X))
-
-    return _compiled_if(fun, lambda X, V: jax.jvp(gradient, (X,), (V,))[1])

@@ -15,6 +15,9 @@ class Tree:
         _check_depth(example)
         self._example = _skeleton(example)
         self.paths: list[str] = [path for path, _ in _walk(example, "")]
+        # The keys of a dict that holds leaves only, as most do: no recursion is needed.
+        flat = type(example) is dict and not any(map(_is_node, example.values()))
+        self._keys: tuple[Any, ...] = tuple(example) if flat else ()
 
     @property
     def is_leaf(self) -> bool:
@@ -24,11 +27,15 @@ class Tree:
         """The leaves, in a fixed order; an error if the structure is another one."""
         if self._example is None:
             return (tree,)
+        if self._keys and type(tree) is dict and tree.keys() == self._example.keys():
+            return tuple([tree[key] for key in self._keys])
         leaves: list[Any] = []
         _collect(self._example, tree, (what,), leaves)
         return tuple(leaves)
 
     def unflatten(self, leaves: tuple[Any, ...]) -> Any:
+        if self._keys:
+            return dict(zip(self._keys, leaves, strict=False))
         return leaves[0] if self._example is None else _rebuild(self._example, iter(leaves))
 
 

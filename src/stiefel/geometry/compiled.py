@@ -198,6 +198,17 @@ def framed_point(k: Kernels, Q: Array, T: Array, t: float) -> Array:
     return out
 
 
+# -- pairs where transport is the identity --------------------------------------------------------
+
+
+def straight_pair(
+    k: Kernels, T: Array, t: float, G: Array, G_new: Array, head: int = 0
+) -> tuple[Array, Array, float, float, float, float, float]:
+    """s, y, ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first ``head`` real numbers, and of the rest."""
+    s, y = np.empty(T.shape, T.dtype), np.empty(T.shape, T.dtype)
+    return s, y, *k.compiled.straight_pair(rows(T), t, rows(G), rows(G_new), head, s, y)
+
+
 # -- what they share ---------------------------------------------------------------------------
 
 

@@ -3,8 +3,8 @@
 With X̃ = B^{1/2}X the problem is the standard one, and every formula of the standard geometry
 needs only Gram matrices: X̃ᴴX̃ = XᴴBX.  So the same formulas work on X itself with weighted Grams.
 A cotangent is represented by W = B^{-1/2}W̃, which for a Euclidean gradient G is B⁻¹G, projected.
-No square root of B is ever formed; B is applied once per tall factor of a Gram matrix, B⁻¹ once
-per gradient.
+B^{1/2} is never formed; B is applied once per tall factor of a Gram matrix, B⁻¹ once per gradient.
+Where B is dense, `rooted` moves a variable without B instead.
 
 B must be Hermitian and positive definite, and is refused otherwise.  A dense B is proved so by
 its Cholesky factorisation, a sparse one by an elimination that never leaves the diagonal, an

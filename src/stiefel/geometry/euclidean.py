@@ -14,6 +14,7 @@ from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Metric
 
 from . import checks
+from .compiled import straight_pair
 from .ray import Lowered, Secant, pair_by_transport, pair_with_products
 
 
@@ -23,8 +24,10 @@ class Line:
     defect = 0.0
     bounded_length = 0.0  # no step is too long for a flat space
 
-    def __init__(self, X: Array, W: Array, squared_norm: float, local: bool = False) -> None:
-        self._X, self._W, self._local = X, W, local  # local: in NumPy arrays, on one machine
+    def __init__(
+        self, X: Array, W: Array, squared_norm: float, local: Kernels | None = None
+    ) -> None:
+        self._X, self._W, self._local = X, W, local  # local: of NumPy arrays, on one machine
         self.squared_norm = squared_norm
 
     @property
@@ -44,8 +47,12 @@ class Line:
         return self._W
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        W, k = self._W, self._local
+        if k is not None and k.compiled is not None and W.dtype.char in "dD":
+            s, y, slope, _, _, _, square = straight_pair(k, W, t, old.G, new.G)
+            return Secant(s, y, None, square, slope)
         pair = pair_by_transport(self, t, old, new)
-        return pair_with_products(pair, new.G) if self._local else pair
+        return pair if k is None else pair_with_products(pair, new.G)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,8 @@ class FlatMetric:
         return E
 
     def ray(self, X: Array, W: Array) -> Line:
-        return Line(X, W, self.inner(X, W, W), self.kernels_at(X).pure_numpy)
+        k = self.kernels_at(X)
+        return Line(X, W, self.inner(X, W, W), k if k.pure_numpy else None)
 
     def lift(self, X: Array, Y: Array) -> Array:
         return Y - X

@@ -63,7 +63,7 @@ class Framed:
         """Whether rotations can be weighed against normal directions: there are such."""
         return self.columns < self.rows
 
-    @property
+    @cached_property
     def kernels(self) -> Kernels:
         found = self.manifold.kernels
         assert found is not None
@@ -265,6 +265,14 @@ class CompiledFramedRay(FramedRay):
 
     def __call__(self, t: float) -> Array:
         return compiled.framed_point(self._kernels, self._Q, self._T, t)
+
+    def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
+        T = self._T
+        head = T.shape[1] * T.shape[1] * (2 if T.dtype.kind == "c" else 1)
+        s, y, slope, aa, bb, ss, tt = compiled.straight_pair(
+            self._kernels, T, t, old.G, new.G, head
+        )
+        return Secant(s, y, Split(ss, tt, aa, bb), slope=slope)
 
 
 # -- formulas --------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import repeat
 from operator import attrgetter, call, mul
 from typing import Any, Self
@@ -26,6 +25,8 @@ _scale = attrgetter("scale")
 
 
 class ProductRay:
+    _lengths: tuple[float, float] | None = None  # `cached_property` takes a lock for each
+
     def __init__(self, rays: Sequence[Any]) -> None:
         self._rays = rays
 
@@ -33,13 +34,21 @@ class ProductRay:
     def squared_norm(self) -> float:
         return math.fsum(ray.squared_norm for ray in self._rays)
 
-    @cached_property
+    @property
     def bounded_length(self) -> float:
-        return max(map(float, map(_bounded_length, self._rays)))
+        return self._measured()[0]
 
-    @cached_property
+    @property
     def length(self) -> float:
-        return max(map(float, map(_length, self._rays)))
+        return self._measured()[1]
+
+    def _measured(self) -> tuple[float, float]:
+        """The largest bounded length, and the largest length."""
+        found, rays = self._lengths, self._rays
+        if found is None:
+            lengths = (map(float, map(each, rays)) for each in (_bounded_length, _length))
+            found = self._lengths = tuple(map(max, lengths))  # type: ignore[assignment]
+        return found  # type: ignore[return-value]
 
     @property
     def defect(self) -> float:
@@ -88,6 +97,8 @@ class Product:
     _methods: dict[str, list[Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    # What others have found out about the factors, once.
+    facts: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def bind(self, X: Leaves, ranks: Alone | Ranks = ALONE) -> Self:
         return type(self)(tuple(m.bind(x, ranks) for m, x in zip(self.factors, X, strict=True)))

@@ -150,10 +150,9 @@ def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
 def pair_of_leaves(leaves: Iterable[Secant]) -> Secant:
     """The pair of a tree, whose s and y are tuples."""
     leaves = tuple(leaves)
-    slopes = [leaf.slope for leaf in leaves]
+    s, y, _, _, slopes, _, _ = zip(*leaves, strict=True)
     slope = None if None in slopes else math.fsum(slopes)
-    s, y = tuple(leaf.s for leaf in leaves), tuple(leaf.y for leaf in leaves)
-    return Secant(s, y, slope=slope, leaves=leaves)
+    return Secant(s, y, None, None, slope, None, leaves)
 
 
 def pair_with_products(pair: Secant, G: NumpyArray) -> Secant:

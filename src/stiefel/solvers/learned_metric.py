@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ from .problem import Problem, array_kernels
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
 DOUBLE = float(np.finfo(np.float64).eps)  # of the numbers that compiled kernels take
 INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
+_metric, _scale = attrgetter("metric"), attrgetter("scale")
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -64,6 +66,13 @@ class Learned(NamedTuple):
     weights: Array = None  # of the matrices of this leaf, what is known of their stiffness
     stiffness: Array = None  # Σ w log(‖y‖²/‖s‖²) of each
     unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms above are relative to it
+
+    def weighed(self, scale: float, weights: Array, stiffness: Array, unit: float) -> Learned:
+        """The same with another scale among the leaves of a tree, and what it comes from."""
+        metric, (D, omega, horizontal, old, scales) = self.metric, self.metric
+        if scale != old:
+            metric = Metric(D, omega, horizontal, scale, scales)
+        return Learned(metric, *self[1:10], weights, stiffness, unit)
 
 
 @dataclass(frozen=True)
@@ -106,10 +115,9 @@ class LearnedMetric:
             return (learned[0]._replace(steps=steps + 1), *learned[1:])
         if not isinstance(X, tuple) and len(X.shape) == 2:
             return (self._look(geometry, X, pair, learned[0]),)
-        leaves = factors_and_leaves(geometry, X)
-        parts = zip(leaves, pairs_of(pair), learned, strict=True)
-        seen = tuple(self._look(f, x, leaf, old) for (f, x), leaf, old in parts)
-        return balanced(leaves, pair, seen, self.memory, self.least_share)
+        factors, parts = getattr(geometry, "factors", (geometry,)), parts_of(X)
+        seen = tuple(map(self._look, factors, parts, pairs_of(pair), learned))
+        return balanced(geometry, X, pair, seen, self.memory, self.least_share)
 
     def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
@@ -254,7 +262,7 @@ def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
     """In the form that the geometry takes: one metric, or one a leaf."""
     if not hasattr(geometry, "factors"):
         return learned[0].metric
-    return tuple(leaf.metric for leaf in learned)
+    return tuple(map(_metric, learned))
 
 
 def raised_by_learned(
@@ -288,10 +296,9 @@ def learned_squared_change(
         if not isinstance(y, tuple):
             metric = learned[0].metric
             return metric.scale * _leaf_change(geometry, x, pair, metric)
-        leaves = zip(factors_and_leaves(geometry, x), pairs_of(pair), learned, strict=True)
-        return math.fsum(
-            leaf.metric.scale * _leaf_change(f, x_, p, leaf.metric) for (f, x_), p, leaf in leaves
-        )
+        metrics = metric_of(geometry, learned)
+        changes = map(_leaf_change, geometry.factors, x, pairs_of(pair), metrics)  # type: ignore[attr-defined]
+        return math.fsum(map(mul, map(_scale, metrics), changes))
     return float(geometry.dot(y, raised_by_learned(problem, x, learned, aux, False, y)))
 
 

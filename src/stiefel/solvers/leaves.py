@@ -16,9 +16,11 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import matrix_squares
+from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Curvature, Secant
 from stiefel.types import Array, Manifold, Metric
 
+from .leaf_kinds import leaf_kinds
 from .problem import array_kernels
 
 
@@ -54,7 +56,8 @@ def parts_of(X: Any) -> tuple[Any, ...]:
 
 
 def balanced(
-    leaves: list[tuple[Any, Array]],
+    geometry: Manifold,
+    X: Array,
     pair: Secant,
     learned: tuple[Any, ...],
     memory: float,
@@ -65,6 +68,9 @@ def balanced(
     y has a part that comes from the steps of the other leaves.  Where a leaf moves little it
     dominates, and says nothing of the leaf: weights are the shares of a step.
     """
+    if isinstance(geometry, Product) and leaf_kinds(geometry, X) is not None:
+        return _balanced_at_once(geometry, pair, learned, memory, least_share)
+    leaves = factors_and_leaves(geometry, X)
     sizes = [_matrices(f, x) for f, x in leaves]
     if sum(sizes) == 1:
         return learned
@@ -90,6 +96,31 @@ def balanced(
         )
         for leaf, (f, x), i in zip(learned, leaves, parts, strict=True)
     )
+
+
+def _balanced_at_once(
+    geometry: Product, pair: Secant, learned: tuple[Any, ...], memory: float, least_share: float
+) -> tuple[Any, ...]:
+    """`balanced` in one compiled call, where every leaf has one scale."""
+    if len(learned) == 1:
+        return learned
+    old: Any = (None, None)
+    if learned[0].weights is not None:
+        old = tuple([leaf.weights for leaf in learned]), tuple([leaf.stiffness for leaf in learned])
+    yy, found = (
+        tuple(map(squared_length_of, geometry.factors, pair.leaves)),
+        np.empty((3, len(learned))),
+    )
+    fast, known = geometry.factors[0].kernels.compiled, (learned[0].unit, memory, least_share)
+    found = np.empty((3, len(learned)))
+    unit = fast.leaves_balanced(pair.s, yy, *old, *known, found)
+    if unit is None:
+        return learned
+    N, W, scales = found
+    return tuple([
+        leaf.weighed(scale, N[i : i + 1], W[i : i + 1], unit)
+        for i, (leaf, scale) in enumerate(zip(learned, scales.tolist(), strict=True))
+    ])  # fmt: skip
 
 
 def weighed(

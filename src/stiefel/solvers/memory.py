@@ -26,7 +26,9 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import compiled
+from stiefel.geometry.cayley import Frame
 from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
+from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.types import (
     Array,
@@ -40,11 +42,11 @@ from stiefel.types import (
     Tangent,
 )
 
+from .leaf_kinds import MATRIX, SMALL_TREE, SPAN, leaf_kinds
 from .problem import array_kernels
 from .stack_pairs import Apart, nothing_apart
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
-SMALL_TREE = 8192  # entries of a tree whose leaves share one array: calls cost more than copies
 
 
 class Pairs(NamedTuple):
@@ -188,8 +190,10 @@ def _remember_compiled(
     """`bordered` in one call, with the pair written into its row."""
     rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
     gone, rows = (rows[0], rows[1:]) if len(rows) == len(diagonal) else (-1, rows)
-    s, y = (np.ascontiguousarray(_joined(C)) for C in (s, y))
-    fast.remember_pair(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
+    write = fast.leaves_remember
+    if not isinstance(s, tuple):
+        write, s, y = fast.remember_pair, np.ascontiguousarray(s), np.ascontiguousarray(y)
+    write(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
     return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows, apart=pairs.apart)
 
 
@@ -275,8 +279,10 @@ def matrix_aim(
     """T = −H G, ⟨G, T⟩ and the ray along T of one NumPy matrix; None where there is no such kernel.
 
     What `apply_inverse`, `raise_index` and `ray_along` do one after the other: for small matrices
-    the calls between them take longer than they do.
+    the calls between them take longer than they do.  The same of a small tree.
     """
+    if isinstance(geometry, Product):
+        return _tree_aim(geometry, pairs, X, G, gamma, metric)
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
@@ -289,3 +295,37 @@ def matrix_aim(
     slope, *small = k.compiled.matrix_aim(*known, T, *frame)
     ray = FastTangentRay.prepared(k, X, T, frame, small)
     return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+
+
+def _tree_aim(
+    geometry: Product, pairs: Pairs, X: Leaves, G: Leaves, gamma: float, metrics: Any
+) -> tuple[Tangent, float, Curve] | None:
+    """`matrix_aim` of a tree whose leaves share one block."""
+    kinds = leaf_kinds(geometry, X)
+    if kinds is None or not isinstance(pairs.S, np.ndarray):
+        return None
+    fast = geometry.factors[0].kernels.compiled
+    T = tuple([np.empty(g.shape, g.dtype) for g in G])
+    frames = tuple([_room_for_frame(kind, x) for kind, x in zip(kinds, X, strict=True)])
+    if not all(m.D is None or m.D.flags.c_contiguous for m in metrics):
+        metrics = tuple([m._replace(D=m.D if m.D is None else rows(m.D)) for m in metrics])
+    known = *pairs[:4], gamma, G, T, X, metrics, kinds, frames
+    slopes, small = fast.leaves_aim(*known)
+    leaves = zip(geometry.factors, X, T, metrics, frames, small, strict=True)
+    return T, math.fsum(slopes), ProductRay([_ray_of_leaf(*leaf) for leaf in leaves])
+
+
+def _room_for_frame(kind: int, X: Array) -> NumpyArray | None:
+    two = 2 * X.shape[-1]
+    return np.empty((4, two, two), X.dtype) if kind in (MATRIX, SPAN) else None
+
+
+def _ray_of_leaf(
+    factor: Manifold, X: Array, T: Array, metric: Metric, frame: Any, small: Any
+) -> Curve:
+    """The ray along T; the kernel has prepared those that have a frame."""
+    if frame is not None:
+        ray = FastTangentRay.prepared(array_kernels(factor, X), X, T, Frame(*frame), small)
+        if not ray.lossy:
+            return ray
+    return factor.ray_along(X, T, metric)  # type: ignore[no-any-return]
