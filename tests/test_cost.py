@@ -79,23 +79,29 @@ def test_a_cost_that_is_none_is_refused():
         LBFGS(cost="low")
 
 
-def correlation(seed, **options):
+def correlation(seed, shape=(4, 150), rtol=1e-8, **options):
     """½‖VᵀV − C‖² over unit columns."""
-    i = np.arange(150)
+    i = np.arange(shape[1])
     C = 0.5 + 0.5 * np.exp(-0.05 * np.abs(i[:, None] - i))
 
     def fun(V):
         R = V.T @ V - C
         return 0.5 * float(np.vdot(R, R)), 2.0 * V @ R
 
-    start = Oblique().random(4, 150, seed=seed)
-    return stiefel.minimize(fun, start, manifold=Oblique(), options=options, rtol=1e-8)
+    start = Oblique().random(*shape, seed=seed)
+    return stiefel.minimize(fun, start, manifold=Oblique(), options=options, rtol=rtol)
 
 
 def test_many_unit_vectors_keep_more_pairs_where_a_metric_is_learned():
     """There is nothing to learn about them: pairs do what the metric cannot."""
     assert pairs_used(correlation(0)) == 30 and pairs_used(correlation(0, metric=None)) == 10
     kept = [worth_keeping(np.zeros((n, 500)), 10, more=True) for n in (5, 20, 30, 40)]
-    assert kept == [30, 20, 13, 4]
+    assert kept == [30, 30, 20, 4]
     spent = [sum(correlation(s, **o).nfev for s in range(16)) for o in ({}, {"metric": None})]
     assert spent[0] < 0.97 * spent[1]
+
+
+def test_ten_thousand_numbers_of_unit_vectors_are_worth_thirty_pairs():
+    """Twenty pairs take 2 to 4 % more evaluations: 1,946 here, where thirty take 1,884."""
+    runs = [correlation(seed, shape=(20, 500), rtol=1e-10) for seed in range(8)]
+    assert sum(run.nfev for run in runs) <= 1915

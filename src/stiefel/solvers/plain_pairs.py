@@ -30,7 +30,7 @@ SINGLE_FROM = 512
 # Numbers from which two fifths as many plain pairs are kept: reading them takes longer than the
 # rest of a step, and the others save an eighth of the evaluations at most, one more saves none.
 LONG_PLAIN = 16_384
-ROOM_FOR_MORE = 200_000  # numbers of all s together: beyond, more pairs cost more than they save
+ROOM_FOR_MORE = 300_000  # numbers of all s together: beyond, more pairs cost more than they save
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
