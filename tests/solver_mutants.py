@@ -29,6 +29,7 @@ PIECES = "test_solver_pieces.py"
 LONG_STEPS = "test_two_sided.py"
 BUDGETS = "test_budgets.py"
 RATES = "test_rates.py"
+EVALUATIONS = "test_evaluations.py"
 METRICS = "test_learned_metric.py"
 HOSTILE = "test_trust_hostile.py"
 ROUNDING = "test_trust_rounding.py"
@@ -632,6 +633,38 @@ MUTANTS = (
     ),
     Mutant(
         SECANT,
+        "back = math.nan if doubtful else back_to_cubic(width, at.f - f_low, slope_low, end)",
+        "back = math.nan",
+        "slopes alone shorten a step",
+        EVALUATIONS,
+        "values",
+    ),
+    Mutant(
+        SECANT,
+        "back = math.nan if doubtful else back_to_cubic(",
+        "back = back_to_cubic(",
+        "values are believed against their slopes",
+        EVALUATIONS,
+        "contradict",
+    ),
+    Mutant(
+        METRIC,
+        "FEW_COLUMNS = 36",
+        "FEW_COLUMNS = 1",
+        "short first steps",
+        EVALUATIONS,
+        "few_columns",
+    ),
+    Mutant(
+        LBFGS,
+        'if self.metric is not None and self.cost == "usual" and isinstance(G, tuple):',
+        "if False:",
+        "ten pairs for trees",
+        EVALUATIONS,
+        "trees",
+    ),
+    Mutant(
+        SECANT,
         "limit = self.longest / size if size > 0 else math.inf",
         "limit = math.inf",
         "steps of any length",
@@ -841,7 +874,7 @@ MUTANTS = (
         "ASYMMETRY = 1e-6",
         "ASYMMETRY = 1e9",
         "every function has an operator",
-        LEARNED,
+        METRIC,
         "told_at_once",
     ),
     Mutant(
@@ -849,7 +882,7 @@ MUTANTS = (
         "new.chi < at.chi if blind else enough",
         "True",
         "leaps that F refuses",
-        LEARNED,
+        METRIC,
         "looked_quadratic",
     ),
     Mutant(
@@ -857,7 +890,7 @@ MUTANTS = (
         "NO_OPERATOR if is_ready(s) else s.operator",
         "NO_OPERATOR",
         "nothing is learned from a refused leap",
-        LEARNED,
+        METRIC,
         "refused_leap",
     ),
     Mutant(

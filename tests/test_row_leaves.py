@@ -140,7 +140,7 @@ def test_a_leaf_that_is_far_ahead_waits(monkeypatch):
     shapes, fun = [(60, 4)] * 2, tree(Brockett.linear(60, 4), perturbed(QUARTIC, 1.0))
     x = start(shapes, 0)
     taken = states(AUTO, fun, x, kinds(shapes), 180)
-    assert all(s.rows.leaves[0].exact and s.pairs.in_use == 10 for s in taken[20:])
+    assert all(s.rows.leaves[0].exact and s.pairs.in_use == 30 for s in taken[50:])
     assert 1e-9 < np.linalg.norm(taken[90].at.G[0]) / taken[90].at.norm < 1e-3
     monkeypatch.setattr(row_leaves, "WAITS", 0.0)
     starts = [start(shapes, seed) for seed in range(3)]

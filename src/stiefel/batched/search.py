@@ -31,6 +31,7 @@ from .shared import (
     PLAUSIBLE_NOISE,
     ROUNDING,
     SHORTER,
+    SHRINKAGE,
 )
 
 DOUBTS = 8  # kept; trials shrink by at least 0.7, so that four are enough to be SHORTER
@@ -43,7 +44,9 @@ class Search(NamedTuple):
     low: Array
     high: Array
     limit: Array  # of t: no step moves a matrix further than `longest`
-    kept: Array  # the longest step that fell enough, or 0
+    kept: Array  # the longest step that fell enough, or 0 …
+    rise: Array  # … with the rise of f …
+    slope: Array  # … and the slope at it
     forced: Array  # the next trial is to be taken
     trials: Array
     doubts: Array  # how many
@@ -116,7 +119,19 @@ class MaskedSearch:
         tables = (self._table(zero),) * 2 if before is None else before[-2:]
         t = xp.minimum(zero + 1.0, limit)
         return Search(
-            t, zero, zero + math.inf, limit, zero, none, count, count, ~none, zero, *tables
+            t,
+            zero,
+            zero + math.inf,
+            limit,
+            zero,
+            zero,
+            zero,
+            none,
+            count,
+            count,
+            ~none,
+            zero,
+            *tables,
         )
 
     def _table(self, zero: Array) -> Array:
@@ -145,14 +160,21 @@ class MaskedSearch:
         noise, good = xp.where(is_noise, s.gap, noise), good | is_noise
         steep = end < self.curvature * slope
         taken = finite & (s.forced | (good & (~steep | (t >= 0.99 * s.limit))))
-        s, stuck = self._next(s, good, finite, slope, end)
+        s, stuck = self._next(s, good, finite, slope, rise, end, doubt)
         failed = ~taken & (s.forced | (stuck & ~(s.kept > 0)))
         back = stuck & (s.kept > 0) & ~s.forced
         s = s._replace(t=xp.where(back, s.kept, s.t), forced=s.forced | back)
         return TrialVerdict(taken, failed, noise, -0.5 * t * slope > MARGIN * level), s
 
     def _next(
-        self, s: Search, good: Array, finite: Array, slope: Array, end: Array
+        self,
+        s: Search,
+        good: Array,
+        finite: Array,
+        slope: Array,
+        rise: Array,
+        end: Array,
+        doubt: Array,
     ) -> tuple[Search, Array]:
         """The trial after s.t, and whether there is no room for one."""
         xp, t = self.k.xp, s.t
@@ -163,16 +185,35 @@ class MaskedSearch:
             xp.minimum(xp.clip(zero, *GROWTH) * t, s.limit),
             0.5 * (t + s.high),
         )
-        gap = t - s.low
-        shorter = xp.minimum(xp.maximum(t * zero, s.low + 0.1 * gap), s.low + 0.7 * gap)
+        gap, (least, most) = t - s.low, SHRINKAGE
+        shorter = t * zero
+        if self.k.some(long := finite & ~good & ~doubt):
+            lowest = t - self._back(s, gap, slope, rise, end)
+            shorter = xp.where(long & xp.isfinite(lowest), lowest, shorter)
+        shorter = xp.minimum(xp.maximum(shorter, s.low + least * gap), s.low + most * gap)
         shorter = xp.where(finite, shorter, s.low + 0.1 * gap)
         low, high = xp.where(good, t, s.low), xp.where(good, s.high, t)
         t = xp.where(good, longer, shorter)
         trials = s.trials + 1
         room = (low < t) & (t < high) | ~finite
         kept = xp.where(good, low, s.kept)
-        s = s._replace(t=t, low=low, high=high, kept=kept, trials=trials)
-        return s, ~room | (trials >= MAX_TRIALS)
+        known = xp.where(good, rise, s.rise), xp.where(good, end, s.slope)
+        s = s._replace(t=t, low=low, high=high, kept=kept, rise=known[0], slope=known[1])
+        return s._replace(trials=trials), ~room | (trials >= MAX_TRIALS)
+
+    def _back(self, s: Search, width: Array, slope: Array, rise: Array, end: Array) -> Array:
+        """`wolfe.back_to_cubic` from the longest step that fell enough, or from the start."""
+        xp, fell = self.k.xp, s.kept > 0
+        start, rise = xp.where(fell, s.slope, slope), rise - xp.where(fell, s.rise, 0.0 * rise)
+        theta = start + end - 3.0 * rise / width
+        scale = xp.maximum(xp.maximum(xp.abs(theta), xp.abs(start)), xp.abs(end))
+        radicand = (theta / scale) ** 2 - (start / scale) * (end / scale)
+        real = radicand >= 0
+        gamma = scale * xp.sqrt(xp.where(real, radicand, 0.0 * radicand))
+        below = end - start + 2.0 * gamma
+        real = real & (below != 0)
+        back = width * (end + gamma - theta) / xp.where(real, below, 1.0 + 0.0 * below)
+        return xp.where(real, back, math.nan + 0.0 * back)
 
     def _doubted(self, s: Search, doubt: Array, gap: Array, area: Array) -> tuple[Search, Array]:
         """One more doubt where there is one, and whether doubts are seen to be noise of f.

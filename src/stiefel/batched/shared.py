@@ -48,6 +48,7 @@ from stiefel.runs.result import Status as Status
 from stiefel.runs.stopping import MaxSeconds as MaxSeconds
 from stiefel.solvers import METHODS as METHODS
 from stiefel.solvers.learned_metric import DWARFED_NORMAL_PART as DWARFED_NORMAL_PART
+from stiefel.solvers.learned_metric import FEW_COLUMNS as FEW_COLUMNS
 from stiefel.solvers.learned_metric import INVARIANCE as INVARIANCE
 from stiefel.solvers.learned_metric import LearnedMetric as LearnedMetric
 from stiefel.solvers.noise import DWARFING_GAPS as DWARFING_GAPS
@@ -59,6 +60,7 @@ from stiefel.solvers.noise import SHORTER as SHORTER
 from stiefel.solvers.problem import LEAST_COSINE as LEAST_COSINE
 from stiefel.solvers.secant_search import GROWTH as GROWTH
 from stiefel.solvers.secant_search import MAX_TRIALS as MAX_TRIALS
+from stiefel.solvers.secant_search import SHRINKAGE as SHRINKAGE
 
 __all__ = [
     "PLAUSIBLE_NOISE",

@@ -21,9 +21,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Aim, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
+from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
-from . import row_leaves
+from . import memory, row_leaves
 from .learned_metric import (
     Learned,
     LearnedMetric,
@@ -98,7 +98,8 @@ class LBFGS:
         otherwise: reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors and free
-        matrices teach it nothing: they keep up to three times as many pairs, where these are short.
+        matrices teach it nothing, and trees nothing of how their leaves belong together: they keep
+        up to three times as many pairs, where these are short.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -112,7 +113,7 @@ class LBFGS:
     curvature : float
         The number c₂ of the line search.
     initial_length : float
-        The length of the first step, for a column.
+        The length of the first step, for a column; fewer than 36 go as far as 36 do.
     longest : float
         No step moves a matrix further than this.
     caution : float
@@ -181,6 +182,12 @@ class LBFGS:
         if self.cost == "cheap":
             return min(self.memory, CHEAP_PAIRS)
         return max(self.memory, DEAR_PAIRS) if self.cost == "dear" else self.memory
+
+    def _pairs_like(self, G: Cotangent) -> int:
+        """More of a tree: scales of leaves say nothing of how one bends another, and pairs do."""
+        if self.metric is not None and self.cost == "usual" and isinstance(G, tuple):
+            return memory.worth_keeping_of_leaves(G, self.memory)
+        return self.most_pairs
 
     def measured(self, seconds: float, entries: int) -> LBFGS:
         """This method with its ``cost`` by the seconds of one evaluation at so many entries."""
@@ -284,7 +291,8 @@ class LBFGS:
         apart = rest.problem(problem)
         if rest != rest_of(s.rows):  # their pairs are those of other leaves
             learned, needed = with_columns(learned, s.rows, taken.X), ()
-            pairs = no_pairs(apart.geometry, rest.of(taken.at.G), self.most_pairs)
+            G = rest.of(taken.at.G)
+            pairs = no_pairs(apart.geometry, G, self._pairs_like(G))
         x, pair = rest.of(taken.X), rest.pair(taken.pair)
         if self.metric:
             seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
@@ -420,7 +428,7 @@ class LBFGS:
     def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
-        return no_pairs(problem.geometry, at.G, self.most_pairs, stack)
+        return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
 
 
 def _aim_along(

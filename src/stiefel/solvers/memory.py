@@ -47,6 +47,7 @@ from .problem import array_kernels
 from .stack_pairs import Apart, nothing_apart
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
+ROOM_OF_TREES = 4_000_000  # entries of more pairs of a tree than usual: 64 MB
 
 
 class Pairs(NamedTuple):
@@ -100,6 +101,12 @@ def room_for(G: Cotangent, memory: int) -> int:
     """Rows of a block, with the one that the next pair will take."""
     entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
     return min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
+
+
+def worth_keeping_of_leaves(G: Leaves, memory: int) -> int:
+    """Three times as many pairs of a tree, or as many of them as have room."""
+    entries = sum(math.prod(leaf.shape) for leaf in G)
+    return max(memory, min(3 * memory, ROOM_OF_TREES // max(entries, 1)))
 
 
 def remember(

@@ -9,6 +9,10 @@ isometric transport of the ray.  A step is taken if
 The second line replaces f's difference by the trapezium of its slopes where rounding has eaten it.
 s(t) ≥ c₂ s₀ is exactly what makes the secant pair of `lbfgs` have ⟨s, y⟩ > 0.  No trial moves a
 matrix by more than ``longest`` (Frobenius); at that length the slope is not asked.
+
+After a trial that is too long comes the minimiser of the cubic with the values and slopes of both
+ends: far away f may fall again, and a line through its slopes says nothing.  Where values
+contradict slopes as noise does, slopes alone are believed.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ from stiefel.types import Aim, Gradient, Point
 
 from .noise import MARGIN, Kind, Watch, Witness, judge
 from .problem import Problem
+from .wolfe import back_to_cubic
 
 MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short
+SHRINKAGE = (0.1, 0.7)  # of what lies between a step that was too long and the last one that fell
 
 
 class SearchStep(NamedTuple):
@@ -53,6 +59,7 @@ class SecantSearch:
         f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.bounded_length
         limit = self.longest / size if size > 0 else math.inf
         low, high, noise, rounding = 0.0, math.inf, watch.noise, problem.noise.level(f)
+        f_low, slope_low = f, slope
         kept: SearchStep | None = None
         step: SearchStep | None
         doubts: list[Witness] = []
@@ -70,7 +77,8 @@ class SecantSearch:
             rise, area = at.f - f, 0.5 * t * (slope + end)
             wanted = self.sufficient_decrease * t * slope
             good = rise <= wanted or (rise <= level and area <= wanted and not doubts)
-            if not good and area <= wanted and rise - area <= problem.noise.plausible(f):
+            doubtful = not good and area <= wanted and rise - area <= problem.noise.plausible(f)
+            if doubtful:
                 doubts.append(Witness(t, rise - area, abs(area), rise == 0))
                 verdict = judge(doubts, level, problem.noise.plausible(f))
                 if verdict.kind is Kind.NOISE:
@@ -83,14 +91,15 @@ class SecantSearch:
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]
-                low = t
+                low, f_low, slope_low = t, at.f, end
                 grow = _clip(_secant_step(slope, end), *GROWTH)
                 t = min(grow * t, limit) if high == math.inf else 0.5 * (low + high)
             else:
-                high = t
-                t = _clip(
-                    t * _secant_step(slope, end), low + 0.1 * (t - low), low + 0.7 * (t - low)
-                )
+                high, width = t, t - low
+                back = math.nan if doubtful else back_to_cubic(width, at.f - f_low, slope_low, end)
+                if not math.isfinite(back):
+                    back = t - t * _secant_step(slope, end)
+                t = low + width * _clip(1.0 - back / width, *SHRINKAGE)
             if not low < t < high:
                 break
         if kept is None:

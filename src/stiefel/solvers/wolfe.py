@@ -226,15 +226,19 @@ def _secant_step(low: WolfeTrial, high: WolfeTrial) -> float:
 
 def _cubic(low: WolfeTrial, high: WolfeTrial) -> float:
     """The minimiser of the cubic with both values and derivatives."""
-    width = high.t - low.t
-    theta = 3.0 * (low.f - high.f) / width + low.slope + high.slope
-    scale = max(abs(theta), abs(low.slope), abs(high.slope))
-    radicand = (theta / scale) ** 2 - (low.slope / scale) * (high.slope / scale)
+    return high.t - back_to_cubic(high.t - low.t, high.f - low.f, low.slope, high.slope)
+
+
+def back_to_cubic(width: float, rise: float, start: float, end: float) -> float:
+    """How far before its end a cubic is least, which rises by ``rise`` and has these slopes."""
+    theta = start + end - 3.0 * rise / width
+    scale = max(abs(theta), abs(start), abs(end))
+    radicand = (theta / scale) ** 2 - (start / scale) * (end / scale)
     if not radicand >= 0:
         return math.nan
     gamma = scale * math.sqrt(radicand)
-    denominator = high.slope - low.slope + 2.0 * gamma
-    return high.t - width * (high.slope + gamma - theta) / denominator if denominator else math.nan
+    denominator = end - start + 2.0 * gamma
+    return width * (end + gamma - theta) / denominator if denominator else math.nan
 
 
 def _clip(t: float, least: float, most: float) -> float:
