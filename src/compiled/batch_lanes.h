@@ -68,6 +68,15 @@ INLINE V where(Mask mask, V a, V b)
 #endif
 }
 
+INLINE Mask opposite(Mask mask)
+{
+#if defined(__GNUC__)
+    return ~mask;
+#else
+    return !mask;
+#endif
+}
+
 INLINE int some(Mask mask)
 {
     int any = 0;
@@ -149,18 +158,13 @@ INLINE void put_single(Part p, F f, float *to, ptrdiff_t i)
             at[l] = LANE(f, l);
 }
 
+/* Once for each part: a compiler does not know that what is stored leaves the flags alone. */
 INLINE Mask mask_of(Part p, const unsigned char *flags)
 {
-    V flag = same(0.0);
+    Mask mask = {0};
     for (int l = 0; l < p.count; l++)
-        LANE(flag, l) = flags[p.first + l];
-    return flag != same(0.0);
-}
-
-/* a where the mask of the problem is set, else b. */
-INLINE V chosen(Part p, const unsigned char *mask, V a, V b)
-{
-    return where(mask_of(p, mask), a, b);
+        LANE(mask, l) = flags[p.first + l] ? -1 : 0;
+    return mask;
 }
 
 INLINE int how_many(Part p, const unsigned char *mask)

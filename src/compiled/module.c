@@ -81,6 +81,7 @@ static PyMethodDef kernels[] = {
     KERNEL(batch_pair),
     KERNEL(batch_remember),
     KERNEL(batch_arrive),
+    KERNEL(batch_observe),
     KERNEL(batch_points),
     KERNEL(batch_recognise),
     {NULL, NULL, 0, NULL},

@@ -54,6 +54,10 @@ class ManyLBFGS:
     def search(self) -> MaskedSearch:
         return MaskedSearch(self.k)
 
+    @property
+    def observer(self) -> Observer:
+        return Observer(self.k, self.rules)
+
     # -- the start --------------------------------------------------------------------------
 
     def init(self, x: Leaves) -> State:
@@ -223,7 +227,7 @@ class ManyLBFGS:
         k, xp = self.k, self.k.xp
         learned, changed = self._still_invariant(s, at, taken)
         eps = self._eps(s.x)
-        learned = Observer(k, self.rules).observe(self.leaves, pairs, learned, s.steps, taken, eps)
+        learned = self.observer.observe(self.leaves, pairs, learned, s.steps, taken, eps)
         sy = t * (end - s.slope)
         length = xp.sqrt(self._sum(lambda leaf, pair: leaf.squared_length(pair), pairs))
         keep = taken & (sy > self.caution * t * s.size * length)
