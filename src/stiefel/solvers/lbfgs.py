@@ -41,6 +41,7 @@ from .parameters import check_choice, check_integer, check_open_interval, check_
 from .plain_pairs import (
     is_plain,
     no_plain_pairs,
+    parted,
     place_for,
     plain_direction,
     remember_plain,
@@ -266,14 +267,22 @@ class LBFGS:
                 known = pairs, pair, sy, yy, gamma, x, at
                 kept, T, ahead = remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
                 slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
-                if slope < -LEAST_COSINE * at.norm * ahead.length:
+                own = self._parted(problem, s, kept, x)
+                if own is kept and slope < -LEAST_COSINE * at.norm * ahead.length:
                     aim, model = Aim(T, slope, ahead, metric), s.learned
                     new = x, at, aim, kept, model, gamma, used, False, watch, rows, None
                     return State(*new, -0.5 * slope)
-            pairs = remember_plain(pairs, pair, sy, yy, at)
+                if own is not kept:
+                    return self._aimed(problem, x, at, own, s.learned, gamma, rows, watch, True)
+            pairs = self._parted(problem, s, remember_plain(pairs, pair, sy, yy, at), x)
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)
         return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, after=True)
+
+    def _parted(self, problem: Problem, s: State, new: Pairs, x: Point) -> Pairs:
+        """``new`` pairs, or those of unit vectors that are seen to be apart."""
+        looks = self.metric is not None and new.in_use > s.k
+        return (parted(problem.geometry, new, x) if looks else None) or new
 
     def _kept_of_leaves(
         self,

@@ -23,6 +23,7 @@ from stiefel.geometry.ray import PairPlace, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
 from .memory import Pairs, bordered, free_row, room_for
+from .stack_pairs import vectors_apart
 
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
 # the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
@@ -31,6 +32,7 @@ SINGLE_FROM = 512
 # rest of a step, and the others save an eighth of the evaluations at most, one more saves none.
 LONG_PLAIN = 16_384
 ROOM_FOR_MORE = 300_000  # numbers of all s together: beyond, more pairs cost more than they save
+LOOKED_AT = (10, 15, 20, 25, 30)  # pairs in use when vectors of a stack are looked at one by one
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
@@ -133,6 +135,19 @@ def _products_of(
     found, scales = np.empty(2 * len(B)), (_scale(B, math.sqrt(yy)), _scale(B, at.norm))
     fast.plain_products(B, rows, *ends, _numbers(at.G), scales, found)
     return found
+
+
+def parted(geometry: Manifold, pairs: Pairs, x: Point) -> Pairs | None:
+    """Pairs of a stack of unit vectors, each with its own recursion; None if they are coupled.
+
+    They are looked at when there are so many pairs for the first time: a look takes as long as
+    some steps.
+    """
+    if pairs.in_use not in LOOKED_AT or pairs.S is None or not hasattr(x, "shape"):
+        return None
+    S, Y = pairs.S.astype(x.dtype).reshape(2, len(pairs.diagonal), *x.shape)
+    apart = vectors_apart(geometry, S, Y, pairs.rows)
+    return apart and Pairs(S, Y, *pairs[2:5], apart=apart)
 
 
 def place_for(pairs: Pairs) -> PairPlace | None:

@@ -23,6 +23,7 @@ Matrices that move by rounding errors are not looked at.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -39,6 +40,8 @@ from .problem import array_kernels
 
 APART, TOGETHER = 0.08, 0.3  # asymmetry below which matrices part, and above which no more
 SMOOTHING = 0.7  # memory of the asymmetries: some three steps
+# Unit vectors are looked at rarely: at so many steps at a time, and parted if there are some.
+LAST_STEPS, VECTORS_APART, FEWEST_VECTORS = 5, 0.03, 4
 LEAST_MOVED = 1e-10  # part of the largest ⟨s_i, y_i⟩; below it is that of rounding
 
 
@@ -74,6 +77,33 @@ def nothing_apart(geometry: Manifold, X: Point, rows: int) -> Apart | None:
     stack = isinstance(geometry, Stiefel | Framed) and not isinstance(geometry, Sphere)
     shape = tuple(X.shape[:-2]) if stack else ()
     return Apart(np.zeros((rows, *shape)), np.zeros(shape)) if math.prod(shape) > 1 else None
+
+
+def vectors_apart(
+    geometry: Manifold, S: NumpyArray, Y: NumpyArray, rows: tuple[int, ...]
+) -> Apart | None:
+    """The same of a stack of unit vectors with pairs in use, if these say that they are apart."""
+    if not isinstance(geometry, Stiefel) or S.ndim < 3:
+        return None
+    axes = (-2, -1) if S.shape[-1] == 1 else (-1,)
+    curvatures, used = np.zeros(S.shape[: -len(axes)]), list(rows)
+    if curvatures[0].size < FEWEST_VECTORS:
+        return None
+
+    def products(A: NumpyArray, C: NumpyArray) -> NumpyArray:
+        return (A * C).sum(axis=axes)  # type: ignore[no-any-return]
+
+    curvatures[used] = products(S[used], Y[used])
+    seen = [
+        _asymmetries(curvatures[i], products(S[i], Y[j]) - products(S[j], Y[i]), curvatures[j])
+        for j, i in itertools.pairwise(used[-LAST_STEPS:])
+    ]
+    typical = float(np.mean([np.median(each) for each in seen]))
+    if not typical < VECTORS_APART:
+        return None
+    yy, sy = products(Y[used[-1]], Y[used[-1]]), curvatures[used[-1]]
+    gammas = np.where(sy > 0, sy, 0.0) / np.where(yy > 0, yy, 1.0)
+    return Apart(np.maximum(curvatures, 0.0), gammas, typical, typical, True)
 
 
 def looked_at(
