@@ -5,15 +5,13 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-<<<<<<< HEAD
 /* Whether the mean metric D of P and R differs from E by more than `change`; room for 5k². */
 int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
                  double change, double *D, double *room);
-=======
+
 /* `solvers.leaves.weighed` of so many parts. */
 void weigh(Py_ssize_t size, const double *ss, const double *yy, double *N, double *W, double unit,
            double memory, double least, double *scales);
->>>>>>> 0ca5bd763fc5048bc060bd9bdabc258fc506a08b
 
 PyObject *mean_metric(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *learn(PyObject *, PyObject *const *, Py_ssize_t);
