@@ -1,106 +1,123 @@
 """The solver of `jax_solve`, which recognises functions tr(XᵀAXM) and leaps to their minima.
 
-What is looked for, and how, is told in `quadratic`.  Problems in the slots of a pool start at
-different times: all write into the same row of a ring, and each reads the rows that are its own.
-Those that have seen enough are looked at in small groups, because a look costs as much as several
-evaluations, and few problems are due at once.
+What is looked for is told in `quadratic`.  The start and the first trial of the search are asked
+whether some D makes K_jl D symmetric; two points give 2k² − k equations for the k(k + 1)/2 − 1
+ratios of its entries.  Where one does, f is evaluated at the points that complete the start to an
+orthonormal basis, all at once: they show all of A, and say once more whether f is what it seems.
+The search of such a problem waits.  Any other problem has lost nothing but the question.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 
 from stiefel.types import Array, Leaves
 
 from .jax_many import JaxMany
 from .leaves import small_real_matrices
-from .quadratic import LARGEST_N, MOST_POINTS, columns, exact_at, minimum, operator, points_needed
+from .quadratic import GATE, LARGEST_N, least, symmetrising_columns
 from .solver import ManyLBFGS
-from .state import State
+from .state import Evaluate, State
 
-TOGETHER = 4  # problems in one look
-BETWEEN = 3  # evaluations from one look to the next, while f has the symmetry
-GATE_OF_A = 1e-5  # the part of A that may be asymmetric: what a target lacks, the next one has
-ENOUGH_FOR_D = 4  # points: D has few entries, and all points are asked whether they agree
+TOGETHER = 16  # problems whose A is looked at together
 
 
-class RingModel(NamedTuple):
-    """What is known about the structure of every problem: `TraceModel` with a ring."""
+class Start(NamedTuple):
+    """What is known about the structure of every problem."""
 
-    points: Array  # (B, P, kn), transposed
-    gradients: Array  # Euclidean and scaled
-    row: Array  # where the next point goes, a number
-    count: Array  # (B,), of the points of each problem
-    target: Array
-    leaps: Array
-    open: Array
-
-
-def renewed(model: RingModel | None, mask: Array) -> RingModel | None:
-    """Nothing is known about the problems of the mask; the ring stays."""
-    if model is None:
-        return None
-    return model._replace(
-        count=jnp.where(mask, 0, model.count), leaps=model.leaps & ~mask, open=model.open | mask
-    )
+    point: Array  # (B, n, k), where f was evaluated first
+    gradient: Array  # there, Euclidean and scaled
+    target: Array  # where f is least
+    leaps: Array  # (B,), whether the next evaluation is there
+    open: Array  # (B,), whether f may have the structure
 
 
 @dataclass(frozen=True)
 class JaxLBFGS(ManyLBFGS):
     """`ManyLBFGS` for JAX."""
 
-    def _nothing_seen(self, x: Array, none: Array) -> RingModel:
-        count, n, k = x.shape
-        rows = MOST_POINTS * points_needed(n, k)
-        ring = jnp.zeros((count, rows, n * k), x.dtype)
-        return RingModel(ring, ring, jnp.asarray(0), 0 * jnp.asarray(none, int), x, none, ~none)
+    def step(self, evaluate: Evaluate, s: State) -> State:
+        asked = self.ask(s)
+        f, E = evaluate(asked.shown)
+        s = self.tell(s, asked, f, E)
+        return s if s.model is None else self._asked_again(evaluate, s, asked.X[0], E[0])
+
+    def _nothing_seen(self, x: Array, none: Array) -> Start:
+        return Start(x, 0.0 * x, x, none, ~none)
 
     def _recognise(self, s: State, X: Leaves, E: Leaves, leapt: Array) -> State:
-        model = s.model
-        if not isinstance(model, RingModel):
-            return s
-        k, (x,), row, rows = self.k, s.x, model.row, model.points.shape[1]
-        gradient = k.spread_out(s.scale, E[0]) * E[0]
-        points = k.put(model.points, 1, row, k.flat(X[0].mT))
-        gradients = k.put(model.gradients, 1, row, k.flat(gradient.mT))
-        count, needed = model.count + 1, points_needed(*x.shape[1:])
-        due = ((count - needed) % BETWEEN == 0) | leapt
-        look = model.open & (s.status < 0) & (count >= needed) & due
-        own = (row - jnp.arange(rows)) % rows < count[:, None]
-        arrays, none = (points, gradients, own, X[0], gradient, x), s.fresh & ~s.fresh
+        return s  # not before more can be evaluated
+
+    def _asked_again(self, evaluate: Evaluate, s: State, X: Array, E: Array) -> State:
+        """The first point is kept; after the second one some problems are evaluated again."""
+        model, k, running = s.model, self.k, s.status < 0
+        E = k.spread_out(s.scale, E) * E
+        point, gradient = k.choose(s.books.nfev == 1, (X, E), (model.point, model.gradient))
+        model = model._replace(point=point, gradient=gradient)
+        more = points_needed(*X.shape[1:]) - 1
+        look = model.open & running & (s.books.nfev == 2) & (2 + more < self.limits.maxfun)
+        arrays = jnp.stack([point, X], axis=1), jnp.stack([gradient, E], axis=1)
+        (likely,) = k.on_some(look, _likely, arrays, (look & ~look,))
+
+        def targets() -> tuple[Array, Array]:
+            return self._minima(evaluate, likely, s._replace(model=model))
+
+        target, leaps = jax.lax.cond(jnp.any(likely), targets, lambda: (model.target, model.leaps))
+        nfev = s.books.nfev + more * k.integers(likely)
+        model = model._replace(target=target, leaps=leaps, open=model.open & (likely | ~look))
+        return s._replace(model=model, books=s.books._replace(nfev=nfev))
+
+    def _minima(self, evaluate: Evaluate, likely: Array, s: State) -> tuple[Array, Array]:
+        """Where f is least, and whether that is known."""
+        k, model, (x,) = self.k, s.model, s.x
+        points = completed(model.point)
+        E = jax.lax.map(lambda X: evaluate((X,))[1][0], points[1:])
+        gradients = jnp.concat([model.gradient[None], k.spread_out(s.scale, E[0]) * E])
+        arrays = jnp.moveaxis(points, 0, 1), jnp.moveaxis(gradients, 0, 1), x
         assert isinstance(k, JaxMany)
-        target, leaps, fits = k.on_few(look, _targets, arrays, (model.target, none, none), TOGETHER)
-        still = jnp.where(look, fits & (count < rows), model.open)
-        row = (row + 1) % rows
-        return s._replace(model=RingModel(points, gradients, row, count, target, leaps, still))
+        return k.on_few(likely, recognised, arrays, (model.target, model.leaps), TOGETHER)
 
 
-def _targets(
-    U: Array, V: Array, own: Array, X: Array, E: Array, x: Array
-) -> tuple[Array, Array, Array]:
-    """As `recognised`; rows of other problems are zero.  X and E are the newest point, again."""
-    shape = (*own.shape, *x.mT.shape[1:])
-    U, V = (jnp.where(own[:, :, None], a, 0.0).reshape(shape) for a in (U, V))
-    few = max(1, points_needed(*x.shape[1:]) // ENOUGH_FOR_D)
-    *_, D, fits = columns(U[:, ::few], V[:, ::few])
-    none = jnp.zeros_like(fits)
-    A, known = jax.lax.cond(
-        jnp.any(fits),
-        lambda: operator(U, D[:, None] @ V, solve_triangular, GATE_OF_A),
-        lambda: (jnp.zeros((*none.shape, *2 * x.shape[1:2])), none),
-    )
-    known = fits & known
-    # A solves all equations as well as their conditioning lets it, those of the newest point to the
-    # last digit: where the target of before was not good enough, the next one is.
-    Y, regular = jax.lax.cond(
-        jnp.any(known), lambda: minimum(exact_at(A, X, E @ D), D, x), lambda: (x, none)
-    )
-    return Y, known & regular, fits
+def points_needed(n: int, k: int) -> int:
+    """That have all rows in their span."""
+    return math.ceil(n / k)
+
+
+def completed(x: Array) -> Array:
+    """x and what completes it to a basis, (P, B, n, k); the last point has columns of x, too."""
+    (n, k), P = x.shape[1:], points_needed(*x.shape[1:])
+    others = jnp.linalg.qr(x, mode="complete")[0][..., k:]
+    Q = jnp.concat([x, others, x[..., : P * k - n]], axis=2)
+    return jnp.moveaxis(Q.reshape(-1, n, P, k), 2, 0)
+
+
+def _likely(X: Array, E: Array) -> tuple[Array]:
+    """Whether gradients E at points X, both (B, P, n, k), may be those of some A and M."""
+    return (_symmetrised(X, E)[2],)
+
+
+def _symmetrised(X: Array, E: Array) -> tuple[Array, Array, Array]:
+    """D, all K_jl D, and whether they are symmetric."""
+    finite = jnp.isfinite(E).all(axis=(1, 2, 3))
+    E = jnp.where(finite[:, None, None, None], E, 0.0)
+    D, KD, left = symmetrising_columns(X.mT, E.mT)
+    return D, KD, finite & (left <= GATE)
+
+
+def recognised(X: Array, E: Array, x: Array) -> tuple[Array, Array]:
+    """Where f is least, near x, and whether that is known; X as `completed` made them."""
+    n = x.shape[1]
+    D, KD, fits = _symmetrised(X, E)
+    Q = jnp.moveaxis(X, 1, 2).reshape(X.shape[0], n, -1)[..., :n]
+    H = KD[:, :n, :n]  # A in the basis Q
+    values, vectors = jnp.linalg.eigh(D)
+    Y = least(Q @ jnp.linalg.eigh(0.5 * (H + H.mT))[1], 1.0 / values, vectors, x)
+    return Y, fits & jnp.isfinite(Y).all(axis=(1, 2))
 
 
 def recognises(leaves: tuple[object, ...], x: Leaves) -> bool:

@@ -18,7 +18,6 @@ seems loses one evaluation, and its search goes on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -87,7 +86,7 @@ def columns(U: Array, V: Array) -> tuple[Array, Array, Array, Array]:
     xp = U.__array_namespace__()
     finite = xp.isfinite(_norm(U) + _norm(V))
     U, V = (xp.where(finite[:, None, None, None], a, 0.0) for a in (U, V))
-    D, left = symmetrising_columns(U, V)
+    D, _, left = symmetrising_columns(U, V)
     return U, V, D, finite & (left <= GATE)
 
 
@@ -100,8 +99,8 @@ def minimum(A: Array, D: Array, x: Array) -> tuple[Array, Array]:
     return Y, regular & xp.isfinite(Y).all(axis=(1, 2))
 
 
-def symmetrising_columns(U: Array, V: Array) -> tuple[Array, Array]:
-    """D of norm one with K_jl D = D K_ljᵀ, and what is left over, relative to all.
+def symmetrising_columns(U: Array, V: Array) -> tuple[Array, Array, Array]:
+    """D of norm one with K_jl D = D K_ljᵀ, all K_jl D in one matrix, and its asymmetric part.
 
     ½ Σ‖K_jl D − D K_ljᵀ‖² = Σ Tr(D K_jlᵀK_jl D) − Σ Tr(K_jl D K_lj D) is a form in the entries of
     D; the sums over j and l are one matrix of k² rows each.
@@ -120,7 +119,7 @@ def symmetrising_columns(U: Array, V: Array) -> tuple[Array, Array]:
     v = xp.linalg.eigh(form + form.mT)[1][..., 0]
     D = (v @ xp.asarray(S.reshape(len(S), -1))).reshape(count, k, k)
     KD = (K.reshape(count, P * k * P, k) @ D).reshape(K.shape)
-    return D, _norm(KD - KD.mT) / _positive(_norm(K))
+    return D, KD, _norm(KD - KD.mT) / _positive(_norm(KD))
 
 
 @cache
@@ -135,28 +134,17 @@ def _forms(k: int) -> tuple[Array, Array, Array]:
     return S, first.reshape(k**4, -1), second.reshape(k**4, -1)
 
 
-def operator(
-    U: Array, Z: Array, solve: Callable[..., Array] = np.linalg.solve, gate: float = GATE
-) -> tuple[Array, Array]:
-    """The A with U_j A = Z_j nearly, made symmetric, and whether it was that to many digits.
-
-    ``solve`` is for triangular systems.
-    """
+def operator(U: Array, Z: Array) -> tuple[Array, Array]:
+    """The A with U_j A = Z_j nearly, made symmetric, and whether it was that to many digits."""
     xp = U.__array_namespace__()
     Q, R = xp.linalg.qr(_tall(U))
     diagonal = xp.abs(xp.einsum("bii->bi", R))
     least = np.finfo(float).eps * xp.max(diagonal, axis=1, keepdims=True) + 1e-300
     R = R + xp.where(diagonal < least, least, 0.0)[:, :, None] * xp.eye(R.shape[-1])
-    A = solve(R, Q.mT @ _tall(Z))
+    A = np.linalg.solve(R, Q.mT @ _tall(Z))
     size, skew = _norm(A), _norm(A - A.mT)
     A = xp.where(xp.isfinite(size)[:, None, None], 0.5 * (A + A.mT), 0.0)
-    return A, skew <= gate * _positive(size)
-
-
-def exact_at(A: Array, X: Array, Z: Array) -> Array:
-    """The symmetric matrix nearest to A that takes X, with orthonormal columns, to Z."""
-    R = Z - A @ X
-    return A + R @ X.mT + X @ (R - X @ (X.mT @ R)).mT
+    return A, skew <= GATE * _positive(size)
 
 
 def least(V: Array, mu: Array, Q: Array, x: Array) -> Array:
