@@ -201,8 +201,10 @@ def test_kernels_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="no such row"):
         compiled.batch_remember(S, S.copy(), inverse, diagonal, 4, X, X, numbers, numbers, keep)
     points = np.zeros((2, 5, 2, 9))
-    with pytest.raises(ValueError, match="Pk"):
-        compiled.batch_recognise(points, points, X, 1e-7, 1e-6, X, numbers, keep)
+    with pytest.raises(ValueError, match="points"):
+        compiled.batch_recognise(points, points, 1e-7, 1e-6, X, numbers, keep)
+    with pytest.raises(ValueError, match="points"):
+        compiled.batch_points(points, X, X, E, numbers, 1e-7, keep)
 
 
 @pytest.mark.parametrize(
@@ -247,3 +249,45 @@ def test_minima_are_those_of_the_arrays(monkeypatch):
 def test_stored_arrays_are_views():
     a = side_by_side(np.arange(24.0).reshape(2, 3, 4))
     assert stored(a).flags.c_contiguous and np.shares_memory(stored(a), a)
+
+
+@np.errstate(all="ignore")
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("shape", [(6, 2), (12, 3), (5, 4)], ids=str)
+def test_metrics_are_learned_alike(count, shape):
+    """Steps that tell much, little and nothing; D is replaced in some problems, ω in others."""
+    case = Case(count, *shape)
+    fast, plain = case.solvers()
+    learned = [s.init((case.x,)).learned[0] for s in (fast, plain)]
+    horizontal = case.rng.random(count) < 0.2
+    learned = [known._replace(horizontal=horizontal) for known in learned]
+    columns = np.geomspace(1.0, 30.0, shape[1])
+    replaced = 0
+    for i in range(12):
+        W = side_by_side(case.rng.standard_normal(case.x.shape) * (1e-20 if i == 5 else 1.0))
+        W = case.plain.lower(case.x, W, 1.0 + 0.0 * case.t)[0]
+        trial = case.plain.trial(case.x, W, case.t)
+        E = case.rng.standard_normal(case.x.shape) * (columns * (1.0 + i))
+        new = case.plain.lower(trial.X, E, case.scale)[::2]
+        old, steps = (case.G, case.rotation), np.full(count, i, dtype=np.int32)
+        quick, _ = case.leaf.trial_or_point(case.x, W, case.t, np.zeros(count, dtype=bool))
+        pairs = (
+            case.leaf.pair(case.x, W, quick, old, new),
+            case.plain.pair(case.x, W, trial, old, new),
+        )
+        taken = case.rng.random(count) < 0.8
+        before = learned[1].D
+        learned = [
+            s.observer.observe((leaf,), (pair,), (known,), steps, taken, (2.2e-16,))[0]
+            for s, leaf, pair, known in zip(
+                (fast, plain), (case.leaf, case.plain), pairs, learned, strict=True
+            )
+        ]
+        replaced += np.sum(np.any(np.asarray(before != learned[1].D), axis=(1, 2)))
+        for name in ("P", "R", "weight", "judged", "ratio", "found", "omega", "normal_change"):
+            close(getattr(learned[0], name), getattr(learned[1], name), 1e-10)
+        close(learned[0].D, learned[1].D, 1e-4)  # four sweeps of rotations on one side
+        for pair, leaf, known in zip(pairs, (case.leaf, case.plain), learned):
+            change = leaf.squared_change(case.x, pair, known.metric)
+            close(change, case.plain.squared_change(case.x, pairs[1], learned[1].metric), 1e-4)
+    assert replaced > 0

@@ -22,12 +22,12 @@ typedef struct {
     double length;
 } Arrival;
 
-INLINE void newer(Part p, ptrdiff_t rows, int hits, const unsigned char *mask, const double *a,
-                  const double *b, V *to)
+INLINE void newer(Part p, ptrdiff_t rows, int hits, Mask mask, const double *a, const double *b,
+                  V *to)
 {
     load(p, rows, hits ? a : b, to);
     for (ptrdiff_t i = 0; i < rows && hits && hits < p.count; i++)
-        to[i] = chosen(p, mask, to[i], number_of(p, b + i * p.all));
+        to[i] = where(mask, to[i], number_of(p, b + i * p.all));
 }
 
 #define JOIN(name, k) name##_##k

@@ -1,4 +1,4 @@
-/* Kernels for many small matrices at once; see batch.c and batch_quadratic.c. */
+/* Kernels for many small matrices at once; see batch.c, batch_learned.c and batch_quadratic.c. */
 #ifndef STIEFEL_BATCH_H
 #define STIEFEL_BATCH_H
 
@@ -10,6 +10,8 @@ PyObject *batch_trial(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_pair(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_remember(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_arrive(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *batch_observe(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *batch_points(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *batch_recognise(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -1,8 +1,7 @@
 /* Eigenvalues of small symmetric matrices, one in each lane.
  *
  * The reflections and QL steps of eigen.inc.  All lanes take the steps of the slowest one: a lane
- * that has converged turns by nothing.  Matrices do not fall apart here: a subdiagonal of zero in
- * between is walked through.
+ * that has converged turns by nothing, and so does each beyond the place where its matrix ends.
  */
 #ifndef STIEFEL_BATCH_EIGEN_H
 #define STIEFEL_BATCH_EIGEN_H
@@ -35,10 +34,7 @@ INLINE V signed_like(V x, V y)
 /* 1/x, or `otherwise` for zero. */
 INLINE V reciprocal(V x, double otherwise)
 {
-    V r = 1.0 / x;
-    for (int l = 0; l < LANES; l++)
-        LANE(r, l) = LANE(x, l) != 0.0 ? LANE(r, l) : otherwise;
-    return r;
+    return where(x != same(0.0), 1.0 / x, same(otherwise));
 }
 
 /* A becomes Qᵀ, row by row; d and e are the diagonals of QᵀAQ.  Room for size²/2 + 2 size. */
@@ -93,50 +89,52 @@ INLINE void tridiagonal(Py_ssize_t size, V *A, V *d, V *e, V *room)
     }
 }
 
-/* Which lanes still have something beside the diagonal: 1 or 0. */
-INLINE V unfinished(const V *d, const V *e, int *any)
-{
-    V left = same(0.0);
-    *any = 0;
-    for (int l = 0; l < LANES; l++) {
-        double least = DBL_EPSILON * (fabs(LANE(d[0], l)) + fabs(LANE(d[1], l)));
-        LANE(left, l) = fabs(LANE(e[0], l)) > least ? 1.0 : 0.0;
-        *any |= fabs(LANE(e[0], l)) > least;
-    }
-    return left;
-}
-
-/* b where the lane is still at work, else a. */
-INLINE V moved(V at_work, V a, V b)
+INLINE V magnitude(V x)
 {
     for (int l = 0; l < LANES; l++)
-        LANE(a, l) = LANE(at_work, l) != 0.0 ? LANE(b, l) : LANE(a, l);
-    return a;
+        LANE(x, l) = fabs(LANE(x, l));
+    return x;
+}
+
+/* Where the matrix that begins at `first` falls apart: the place of the last of its values. */
+INLINE V last_of(Py_ssize_t size, Py_ssize_t first, const V *d, const V *e, V rounding)
+{
+    V last = same((double)(size - 1));
+    for (Py_ssize_t i = size - 2; i >= first; i--) {
+        V least = rounding + DBL_EPSILON * (magnitude(d[i]) + magnitude(d[i + 1]));
+        last = where(magnitude(e[i]) > least, last, same((double)i));
+    }
+    return last;
 }
 
 /* Eigenvalues in place of d, and the rows of M turned with them. */
 INLINE void diagonalised(Py_ssize_t size, V *d, V *e, V *M)
 {
     const V one = same(1.0), none = same(0.0);
+    V rounding = none; /* beside values that are zero to rounding nothing is small */
+    for (Py_ssize_t i = 0; i < size; i++)
+        rounding += magnitude(d[i]) + magnitude(e[i]);
+    rounding *= 0.1 * DBL_EPSILON / (double)size;
     for (Py_ssize_t first = 0; first + 1 < size; first++)
-        for (int turn = 0, any; turn < MOST_QL_STEPS; turn++) {
-            V at_work = unfinished(d + first, e + first, &any);
-            if (!any)
+        for (int turn = 0; turn < MOST_QL_STEPS; turn++) {
+            V last = last_of(size, first, d, e, rounding), start = same((double)first);
+            if (!some(last > start))
                 break;
             V half = (d[first + 1] - d[first]) * reciprocal(2.0 * e[first], 0.0);
             V shift = e[first] / (half + signed_like(root(half * half + 1.0), half));
-            V g = d[size - 1] - d[first] + shift, s = one, c = one, gone = none;
+            V g = none, s = one, c = one, gone = none;
             for (Py_ssize_t i = size - 2; i >= first; i--) {
+                Mask at_work = last > same((double)i), begins = last == same((double)(i + 1));
+                g = where(begins, d[i + 1] - d[first] + shift, g);
                 V f = s * e[i], b = c * e[i], r = root(f * f + g * g), inverse = reciprocal(r, 0.0);
-                s = f * inverse, c = g * inverse;
-                for (int l = 0; l < LANES; l++)
-                    LANE(c, l) = LANE(r, l) != 0.0 ? LANE(c, l) : 1.0;
-                V rest = d[i + 1] - gone, twice = (d[i] - rest) * s + 2.0 * c * b;
-                gone = s * twice;
+                V turn_s = f * inverse, turn_c = where(r != none, g * inverse, one);
+                V rest = d[i + 1] - gone, twice = (d[i] - rest) * turn_s + 2.0 * turn_c * b;
+                s = where(at_work, turn_s, one), c = where(at_work, turn_c, one);
+                gone = where(at_work, turn_s * twice, none);
                 g = c * twice - b;
-                e[i + 1] = moved(at_work, e[i + 1], r);
-                d[i + 1] = moved(at_work, d[i + 1], rest + gone);
-                V turn_c = moved(at_work, one, c), turn_s = moved(at_work, none, s);
+                e[i + 1] = where(at_work, where(begins, none, r), e[i + 1]);
+                d[i + 1] = where(at_work, rest + gone, d[i + 1]);
+                turn_c = where(at_work, c, one), turn_s = where(at_work, s, none);
                 V *low = M + i * size, *high = low + size;
                 for (Py_ssize_t j = 0; j < size; j++) {
                     V x = low[j], y = high[j];
@@ -144,9 +142,8 @@ INLINE void diagonalised(Py_ssize_t size, V *d, V *e, V *M)
                     high[j] = turn_s * x + turn_c * y;
                 }
             }
-            d[first] = moved(at_work, d[first], d[first] - gone);
-            e[first] = moved(at_work, e[first], g);
-            e[size - 1] = none;
+            d[first] = where(last > start, d[first] - gone, d[first]);
+            e[first] = where(last > start, g, e[first]);
         }
 }
 

@@ -20,6 +20,7 @@
 enum { LANES = 8 };
 typedef double V __attribute__((vector_size(8 * LANES)));
 typedef float F __attribute__((vector_size(4 * LANES)));
+typedef long long Mask __attribute__((vector_size(8 * LANES))); /* all bits or none in a lane */
 #define TO_SINGLE(v) __builtin_convertvector(v, F)
 #define TO_DOUBLE(f) __builtin_convertvector(f, V)
 #define LANE(v, l) ((v)[l])
@@ -28,6 +29,7 @@ typedef float F __attribute__((vector_size(4 * LANES)));
 enum { LANES = 1 };
 typedef double V;
 typedef float F;
+typedef int Mask;
 #define TO_SINGLE(v) ((float)(v))
 #define TO_DOUBLE(f) ((double)(f))
 #define LANE(v, l) (v)
@@ -56,6 +58,33 @@ INLINE V same(double a)
     return v;
 }
 
+/* a where the mask is set, else b; without a jump. */
+INLINE V where(Mask mask, V a, V b)
+{
+#if defined(__GNUC__)
+    return (V)((mask & (Mask)a) | (~mask & (Mask)b));
+#else
+    return mask ? a : b;
+#endif
+}
+
+INLINE Mask opposite(Mask mask)
+{
+#if defined(__GNUC__)
+    return ~mask;
+#else
+    return !mask;
+#endif
+}
+
+INLINE int some(Mask mask)
+{
+    int any = 0;
+    for (int l = 0; l < LANES; l++)
+        any |= LANE(mask, l) != 0;
+    return any;
+}
+
 /* Lanes beyond the batch are zero. */
 INLINE void load(Part p, ptrdiff_t rows, const double *from, V *to)
 {
@@ -81,6 +110,16 @@ INLINE void store(Part p, ptrdiff_t rows, const V *from, double *to)
         else
             for (int l = 0; l < p.count; l++)
                 at[l] = LANE(from[i], l);
+    }
+}
+
+/* Of the user's arrays, which have the problems first. */
+INLINE void load_shown(Part p, ptrdiff_t size, const double *from, V *to)
+{
+    for (ptrdiff_t i = 0; i < size; i++) {
+        to[i] = same(0.0);
+        for (int l = 0; l < p.count; l++)
+            LANE(to[i], l) = from[(p.first + l) * size + i];
     }
 }
 
@@ -119,12 +158,13 @@ INLINE void put_single(Part p, F f, float *to, ptrdiff_t i)
             at[l] = LANE(f, l);
 }
 
-/* a where the mask of the problem is set, else b. */
-INLINE V chosen(Part p, const unsigned char *mask, V a, V b)
+/* Once for each part: a compiler does not know that what is stored leaves the flags alone. */
+INLINE Mask mask_of(Part p, const unsigned char *flags)
 {
+    Mask mask = {0};
     for (int l = 0; l < p.count; l++)
-        LANE(b, l) = mask[p.first + l] ? LANE(a, l) : LANE(b, l);
-    return b;
+        LANE(mask, l) = flags[p.first + l] ? -1 : 0;
+    return mask;
 }
 
 INLINE int how_many(Part p, const unsigned char *mask)

@@ -31,6 +31,12 @@ typedef struct {
 #include "complex_entries.inc"
 #include "metric.inc"
 
+int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
+                 double change, double *D, double *room)
+{
+    return d_differs(k, P, R, ratio, E, change, D, room);
+}
+
 /* A k×k matrix of doubles, or of complex ones. */
 static const void *square_matrix(Arrays *a, PyObject *object, Py_ssize_t *k, size_t *entry)
 {

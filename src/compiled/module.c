@@ -72,6 +72,8 @@ static PyMethodDef kernels[] = {
     KERNEL(batch_pair),
     KERNEL(batch_remember),
     KERNEL(batch_arrive),
+    KERNEL(batch_observe),
+    KERNEL(batch_points),
     KERNEL(batch_recognise),
     {NULL, NULL, 0, NULL},
 };

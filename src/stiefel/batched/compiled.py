@@ -14,11 +14,12 @@ import numpy as np
 
 from stiefel.types import Array, Leaves
 
-from .leaves import Leaf, Matrices
+from .learned import Learned, Observer
+from .leaves import Leaf, Matrices, Metric
 from .memory import Memory
 from .numpy_many import Side, empty, stored
-from .quadratic import EQUAL_M, GATE
-from .shared import Secant, Squares
+from .quadratic import EQUAL_M, GATE, Recogniser
+from .shared import DWARFED_NORMAL_PART, Secant, Squares
 from .solver import ManyLBFGS
 from .state import Asked, At, State
 
@@ -42,7 +43,7 @@ class Seen(NamedTuple):
     B: Array
     yy: Array
     squares: Squares
-    end: Array  # ⟨∇f, s⟩ at the end of the step
+    numbers: Array  # (5, B): the four of the squares, and ⟨∇f, s⟩ at the end of the step
 
 
 def compiled_leaf(leaf: Leaf, dtype: Any, shape: tuple[int, ...]) -> Leaf:
@@ -110,13 +111,45 @@ class CompiledMatrices(Matrices):
             *map(stored, new), *map(stored, tall), *map(stored, small), numbers,
         )  # fmt: skip
         (s, y), (B, yy, SS, TT) = tall, small
-        return Secant(s, y, Seen(B, yy, Squares(SS, TT, *numbers[:4]), numbers[4]))
+        return Secant(s, y, Seen(B, yy, Squares(SS, TT, *numbers[:4]), numbers))
 
     def slope(self, G: Array, pair: Secant) -> Array:
-        return pair.curvature.end
+        return pair.curvature.numbers[4]
 
     def squares(self, pair: Secant) -> Squares:
         return pair.curvature.squares
+
+    def squared_length(self, pair: Secant) -> Array:
+        seen = pair.curvature.squares
+        return seen.normal_change + seen.rotation_change
+
+    def squared_change(self, X: Array, pair: Secant, metric: Metric) -> Array:
+        seen = pair.curvature.squares
+        D, normal = metric.D, seen.normal_change
+        normal = normal if D is None else self.k.small_inner(D, seen.TT)
+        return normal + metric.omega * seen.rotation_change
+
+
+class CompiledObserver(Observer):
+    """`Observer` of one leaf; ``Learned`` changes in place, as the memory does."""
+
+    def _look(
+        self, leaf: Leaf, pair: Secant, old: Learned, count: Array, look: Array, eps: float
+    ) -> Learned:
+        if not leaf.learns:
+            return old
+        r, seen = self.rules, pair.curvature.squares
+        rules = np.array([
+            r.power, r.memory, r.news, r.column_change, r.late_change, r.early, r.least,
+            r.column_range, r.rotation_change, r.rotation_range, DWARFED_NORMAL_PART * eps,
+        ])  # fmt: skip
+        self.k.compiled.batch_observe(
+            stored(seen.SS), stored(seen.TT), pair.curvature.numbers, look, count, old.horizontal,
+            rules, *map(stored, (old.P, old.R, old.D)), old.omega, old.weight, old.judged,
+            old.ratio, old.rotation_step, old.rotation_change, old.normal_step, old.normal_change,
+            old.found,
+        )  # fmt: skip
+        return old
 
 
 @dataclass(frozen=True)
@@ -129,10 +162,20 @@ class CompiledLBFGS(ManyLBFGS):
         assert isinstance(leaf, CompiledMatrices)
         return leaf
 
-    def ask(self, s: State) -> Asked:
+    @property
+    def observer(self) -> Observer:
+        return CompiledObserver(self.k, self.rules)
+
+    def init(self, x: Leaves) -> State:
+        s = super().init(x)
+        (known,) = s.learned
+        own = Learned(*(None if a is None else a.copy(order="K") for a in known))
+        return s._replace(learned=(own,))
+
+    def _trials(self, s: State) -> Asked:
         trial, shown = self.leaf.trial_or_point(s.x[0], s.W[0], s.search.t, s.fresh)
         trials: Any = (trial,)
-        return self._leaping(s, Asked((trial.X,), trials, (shown,)))
+        return Asked((trial.X,), trials, (shown,))
 
     def _remember(
         self, memory: Memory, pairs: tuple[Secant, ...], sy: Array, keep: Array
@@ -164,12 +207,25 @@ class CompiledLBFGS(ManyLBFGS):
         )  # fmt: skip
         return *((part,) for part in made), slope, (square,)
 
-    def _targets(self, X: Array, E: Array, x: Array) -> tuple[Array, Array, Array]:
-        target, left, known = self.k.own(x), np.empty(len(x)), np.empty(len(x), dtype=bool)
-        self.leaf.kernels.batch_recognise(
-            stored(X), stored(E), stored(x), GATE, EQUAL_M, stored(target), left, known
+
+class CompiledRecogniser(Recogniser):
+    """`Recogniser`, by compiled kernels."""
+
+    def points(
+        self, points: Array, G: Array, X: Array, E: Array, scale: Array
+    ) -> tuple[Array, Array]:
+        fits, E = np.empty(len(X), dtype=bool), np.ascontiguousarray(E, dtype=float)
+        self.k.compiled.batch_points(stored(points), stored(G), stored(X), E, scale, GATE, fits)
+        return points, fits
+
+    def targets(self, points: Array, gradients: Array) -> tuple[Array, Array, Array]:
+        count, _, n, k = points.shape
+        target, gamma = empty((count, n, k), float).view(Side), np.empty(count)
+        known = np.empty(count, dtype=bool)
+        self.k.compiled.batch_recognise(
+            stored(points), stored(gradients), GATE, EQUAL_M, stored(target), gamma, known
         )
-        return target, known, left <= GATE
+        return target, known, gamma
 
 
 def _blocks(memory: Memory) -> tuple[Array, ...]:

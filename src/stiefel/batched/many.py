@@ -17,10 +17,10 @@ import numpy as np
 from stiefel.types import Array, Leaves, Manifolds
 
 from .border import Border, border_of, limits_of, tolerance
-from .compiled import CompiledLBFGS, CompiledMatrices
+from .compiled import CompiledLBFGS, CompiledMatrices, CompiledRecogniser
 from .function import BatchFunction
 from .leaves import small_real_matrices
-from .quadratic import LARGEST_N
+from .quadratic import LARGEST_N, Recogniser, evaluations_needed
 from .result import ManyProgress, ManyResult, collect
 from .shared import (
     METHODS,
@@ -145,10 +145,12 @@ def _solver(
         noise = tolerance(fnoise, "fnoise", size, k, like) + k.xp.zeros(
             (size,), dtype=like.dtype, device=k.device(like)
         )
-    solver = CompiledLBFGS if isinstance(border.leaves[0], CompiledMatrices) else ManyLBFGS
-    return solver(
+    compiled = isinstance(border.leaves[0], CompiledMatrices)
+    looks = recognisable(border, x) and limits.maxfun >= evaluations_needed(*x[0].shape[1:])
+    recogniser = (CompiledRecogniser if compiled else Recogniser)(k) if looks else None
+    return (CompiledLBFGS if compiled else ManyLBFGS)(
         border.leaves, limits, noise, auto.memory, auto.metric, auto.initial_length, auto.caution,
-        recognises=recognisable(border, x),
+        recogniser,
     )  # fmt: skip
 
 

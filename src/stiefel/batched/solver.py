@@ -26,7 +26,7 @@ from .kernels import PerProblem
 from .learned import Learned, Observer, invariant, nothing_learned
 from .leaves import Leaf
 from .memory import Memory, apply_inverse, forget, no_pairs, remember
-from .quadratic import MOST_POINTS, nothing_seen, points_needed, recognised
+from .quadratic import Recogniser
 from .search import MaskedSearch, Noise
 from .shared import LEAST_COSINE, WINDOW, LearnedMetric, Secant
 from .state import RUNNING, Asked, At, Best, Books, Evaluate, Limits, State
@@ -44,7 +44,7 @@ class ManyLBFGS:
     rules: LearnedMetric = field(default_factory=LearnedMetric)
     initial_length: float = 0.1
     caution: float = 1e-10
-    recognises: bool = False  # whether functions tr(XᵀAXM) are looked for; see `quadratic`
+    recogniser: Recogniser | None = None  # where functions tr(XᵀAXM) are looked for
 
     @property
     def k(self) -> PerProblem:
@@ -53,6 +53,10 @@ class ManyLBFGS:
     @property
     def search(self) -> MaskedSearch:
         return MaskedSearch(self.k)
+
+    @property
+    def observer(self) -> Observer:
+        return Observer(self.k, self.rules)
 
     # -- the start --------------------------------------------------------------------------
 
@@ -87,7 +91,7 @@ class ManyLBFGS:
             status=count + RUNNING,
             best=Best(x, infinite, infinite, infinite),
             books=Books(*(count,) * 5, *(infinite,) * 3, values=infinite[:, None] + window),
-            model=self._nothing_seen(x[0], none) if self.recognises else None,
+            model=None if self.recogniser is None else self.recogniser.start(x[0], none),
         )
 
     # -- one evaluation of every problem ----------------------------------------------------
@@ -97,63 +101,81 @@ class ManyLBFGS:
         return self.tell(s, asked, *evaluate(asked.shown))
 
     def ask(self, s: State) -> Asked:
-        """Where every problem is to be evaluated next."""
-        trials = self._map(lambda leaf, x, W: leaf.trial(x, W, s.search.t), s.x, s.W)
-        X = self.k.choose(s.fresh, s.x, tuple(trial.X for trial in trials))
-        return self._leaping(s, Asked(X, trials, X))
-
-    def _leaping(self, s: State, asked: Asked) -> Asked:
-        """At the target where there is one; the search of such a problem waits."""
-        if s.model is None or not self.k.some(s.model.leaps):
+        """Where every problem is to be evaluated next: on its ray, at x or at its target."""
+        k, leaps = self.k, self._leaps(s)
+        moving = k.some(~(s.fresh | leaps))
+        asked = self._trials(s) if moving else Asked(s.x, (), s.x)
+        if s.model is None or not k.some(leaps):
             return asked
-        X = self.k.choose(s.model.leaps, (s.model.target,), asked.X)
+        X = k.choose(leaps, (s.model.target,), asked.X)
         return Asked(X, asked.trials, X)
 
-    def _leapt(self, s: State, at: At, noise: Noise, running: Array) -> tuple[State, Array, Array]:
-        """Which problems were at their targets, and which of them stay: where f is lower.
+    def _trials(self, s: State) -> Asked:
+        trials = self._map(lambda leaf, x, W: leaf.trial(x, W, s.search.t), s.x, s.W)
+        X = self.k.choose(s.fresh, s.x, tuple(trial.X for trial in trials))
+        return Asked(X, trials, X)
 
-        Where f is the same to rounding, its gradient must be smaller.
-        """
-        leaps = running & ~running if s.model is None else running & s.model.leaps
-        if s.model is None or not self.k.some(leaps):
-            return s, leaps, leaps
-        level = self.k.xp.maximum(noise.level(s.f, s.magnitude), s.noise)
-        rise = at.f - s.f
-        lower = (rise < -level) | ((rise <= level) & (at.norm < s.norm))
-        leapt = leaps & at.finite & lower
-        model = s.model._replace(leaps=leaps & ~leaps, open=s.model.open & (leapt | ~leaps))
-        return s._replace(model=model), leaps, leapt
+    def _leaps(self, s: State) -> Array:
+        """Which problems are next evaluated at their targets; their searches wait."""
+        return s.fresh & ~s.fresh if s.model is None else s.model.leaps
 
     def tell(self, s: State, asked: Asked, f: Array, E: Leaves) -> State:
         """The state after values f and Euclidean gradients E at the points asked for."""
-        k, xp, (X, trials, _) = self.k, self.k.xp, asked
-        running, t = s.status < 0, s.search.t
+        running, X = s.status < 0, asked.X
         s, at = self._look(s, X, f, E, running)
+        leaping, noise = running & self._leaps(s), self.noise(s.x)
+        s, leapt = self._leapt(s, at, noise, leaping)
+        if self.recogniser is not None:
+            s = s._replace(model=self.recogniser.after(s.model, X[0], E[0], s.scale, running))
+        waiting = (leaping | self._leaps(s)) & ~leapt
+        s, taken, failed = self._searched(
+            s, asked, at, noise, running & ~s.fresh & ~waiting & ~leapt
+        )
+        arrived = taken | leapt | (running & s.fresh & ~waiting)
+        s = self._arrive(s, X, at, arrived)
+        judge = Judge(self.leaves, self.limits, noise)
+        return judge.conclude(s, arrived, at.finite, taken, failed)
+
+    def _leapt(self, s: State, at: At, noise: Noise, leaping: Array) -> tuple[State, Array]:
+        """Which problems stay at their targets: where f is lower.
+
+        Where f is the same to rounding, its gradient must be smaller.
+        """
+        k, xp, model, none = self.k, self.k.xp, s.model, leaping & ~leaping
+        if model is None or not k.some(there := leaping & model.complete):
+            return s, none
+        level = xp.maximum(noise.level(s.f, s.magnitude), s.noise)
+        rise = at.f - s.f
+        lower = (rise < -level) | ((rise <= level) & (at.norm < s.norm))
+        leapt = there & at.finite & lower
+        model = model._replace(leaps=model.leaps & ~there, open=model.open & ~there)
+        gamma = xp.where(leapt & (s.gamma == 0), model.gamma, s.gamma)
+        return s._replace(model=model, gamma=gamma), leapt
+
+    def _searched(
+        self, s: State, asked: Asked, at: At, noise: Noise, searching: Array
+    ) -> tuple[State, Array, Array]:
+        """What became of the trials of searches, and what is learned where they were taken."""
+        k, xp, t = self.k, self.k.xp, s.search.t
+        if not k.some(searching):
+            return s, searching, searching
         pairs = self._map(
             lambda leaf, x, W, trial, *ends: leaf.pair(x, W, trial, ends[:2], ends[2:]),
-            s.x, s.W, trials, s.G, s.rotations, at.G, at.rotations,
+            s.x, s.W, asked.trials, s.G, s.rotations, at.G, at.rotations,
         )  # fmt: skip
         end = self._sum(lambda leaf, G, pair: leaf.slope(G, pair), at.G, pairs) / t
-        noise = self.noise(s.x)
         verdict, search = self.search.judge(
             s.search, at.f - s.f, s.slope, end, at.finite, s.noise,
             noise.level(s.f, s.magnitude), noise.plausible(s.f, s.magnitude),
         )  # fmt: skip
         verdict, search = k.once((verdict, search))
-        s, leaping, leapt = self._leapt(s, at, noise, running)
-        searching = running & ~s.fresh & ~leaping
-        taken, failed = searching & verdict.taken, searching & verdict.failed
+        taken = searching & verdict.taken
         s = s._replace(
-            search=k.choose(searching & ~verdict.taken, search, s.search),
+            search=k.choose(searching & ~taken, search, s.search),
             noise=xp.where(taken, verdict.noise, s.noise),
             blind=xp.where(taken, ~verdict.readable, s.blind),
         )
-        s = self._learn(s, at, pairs, t, end, taken)
-        arrived = taken | leapt | (running & s.fresh & ~leaping)
-        s = self._arrive(s, X, at, arrived)
-        judge = Judge(self.leaves, self.limits, noise)
-        s = judge.conclude(s, arrived, at.finite, taken, failed)
-        return self._recognise(s, X, E, leapt)
+        return self._learn(s, at, pairs, t, end, taken), taken, searching & verdict.failed
 
     def noise(self, x: Leaves) -> Noise:
         return Noise(self.k, max(self._eps(x)), self.fnoise)
@@ -205,7 +227,7 @@ class ManyLBFGS:
         k, xp = self.k, self.k.xp
         learned, changed = self._still_invariant(s, at, taken)
         eps = self._eps(s.x)
-        learned = Observer(k, self.rules).observe(self.leaves, pairs, learned, s.steps, taken, eps)
+        learned = self.observer.observe(self.leaves, pairs, learned, s.steps, taken, eps)
         sy = t * (end - s.slope)
         length = xp.sqrt(self._sum(lambda leaf, pair: leaf.squared_length(pair), pairs))
         keep = taken & (sy > self.caution * t * s.size * length)
@@ -226,30 +248,6 @@ class ManyLBFGS:
     ) -> Memory:
         return remember(self.leaves, memory, pairs, sy, keep)
 
-    def _nothing_seen(self, x: Array, none: Array) -> Any:
-        return nothing_seen(x, none)
-
-    def _recognise(self, s: State, X: Leaves, E: Leaves, leapt: Array) -> State:
-        """One more point is known, until they are enough to say what f is."""
-        model = s.model
-        if model is None or not self.k.some(model.open & (s.status < 0)):
-            return s if model is None else s._replace(model=model.closed())
-        model, (x,) = model.seen(X[0], E[0], s.scale), s.x
-        count, needed = model.count, points_needed(*x.shape[1:])
-        if count < needed:
-            return s._replace(model=model)
-        look, none = model.open & (s.status < 0), s.fresh & ~s.fresh
-        arguments = model.points[:, :count], model.gradients[:, :count], x
-        target, leaps, fits = self.k.on_some(look, self._targets, arguments, (x, none, none))
-        # Trials along one ray have their rows in common: some problems need a few points more.
-        # Where A is known to few digits, the target adds what is missing, and the next is better.
-        still = fits & (count < MOST_POINTS * needed)
-        return s._replace(model=model._replace(target=target, leaps=leaps, open=still))
-
-    def _targets(self, X: Array, E: Array, x: Array) -> tuple[Array, Array, Array]:
-        target, known, fits = recognised(*map(self.k.shown, (X, E, x)))
-        return self.k.own(target), known, fits
-
     def _still_invariant(self, s: State, at: At, mask: Array) -> tuple[tuple[Learned, ...], Array]:
         """A start may be special: rotation parts are looked at until one shows."""
         learned, changed = [], mask & ~mask
@@ -266,6 +264,8 @@ class ManyLBFGS:
     def _arrive(self, s: State, X: Leaves, at: At, arrived: Array) -> State:
         """x is the trial now; a new direction, and a new search along it."""
         k, xp = self.k, self.k.xp
+        if not k.some(arrived):
+            return s
         first = arrived & (s.books.initial_norm == math.inf)
         if k.some(first):
             norm = xp.where(first, at.norm, s.books.initial_norm)
