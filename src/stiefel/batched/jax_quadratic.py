@@ -33,7 +33,7 @@ from .state import Evaluate, Limits, State
 TOGETHER = 16  # problems whose A is looked at together
 
 
-class Start(NamedTuple):
+class FirstPoint(NamedTuple):
     """What is known about the structure of every problem: `TraceModel` without its points."""
 
     point: Array  # (B, n, k)
@@ -57,7 +57,7 @@ class JaxRecogniser(Recogniser):
 
     def start(self, x: Array, none: Array) -> Any:
         zero = jnp.zeros(len(none), x.dtype)
-        return Start(x, 0.0 * x, self.k.integers(none), none, x, none, ~none, zero)
+        return FirstPoint(x, 0.0 * x, self.k.integers(none), none, x, none, ~none, zero)
 
     def after(self, model: Any, X: Array, E: Array, scale: Array, running: Array) -> Any:
         k, look, G = self.k, model.open & running, self.k.spread_out(scale, E) * E
