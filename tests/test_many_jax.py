@@ -32,7 +32,7 @@ def solve(A, x0, weights, rtol=1e-8):
 
 
 def test_mapped_solves_are_those_of_the_scalar_solver(monkeypatch):
-    monkeypatch.setattr("stiefel.batched.jax_solve.recognises", lambda leaves, x: False)
+    monkeypatch.setattr("stiefel.batched.jax_solve.recogniser", lambda leaves, limits, x: None)
     A, weights, x0 = problems(12)
     mapped = jax.vmap(lambda a, x: solve(a, x, weights))
     text = str(jax.make_jaxpr(mapped)(A, x0))

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 
 from stiefel.types import Array, Leaves
 
-from .jax_quadratic import renewed
 from .memory import forget
 from .solver import ManyLBFGS
 from .state import State
@@ -94,8 +93,6 @@ def run_pool(
 def _restarted(solver: ManyLBFGS, mask: Array, x: Leaves, state: State) -> State:
     """New problems in the slots of the mask; blocks of pairs stay where they are."""
     nothing: Any = None
-    fresh, old = (s._replace(memory=nothing, model=None) for s in (solver.init(x), state))
+    fresh, old = (s._replace(memory=nothing) for s in (solver.init(x), state))
     mixed: State = solver.k.choose(mask, fresh, old)
-    return mixed._replace(
-        memory=forget(solver.k, state.memory, mask), model=renewed(state.model, mask, x[0])
-    )
+    return mixed._replace(memory=forget(solver.k, state.memory, mask))

@@ -21,7 +21,7 @@ from stiefel.types import Array, Leaves, Manifolds
 from .border import Border, border_of, limits_of
 from .jax_implicit import attach
 from .jax_pool import run_pool, use_pool
-from .jax_quadratic import JaxRecogniser, recognises
+from .jax_quadratic import JaxLBFGS, recogniser
 from .shared import METHODS, Status, Tree, check_place, describe
 from .solver import ManyLBFGS
 from .state import CODES, Limits, State
@@ -230,9 +230,9 @@ def run_loop(border: Border, limits: Limits, evaluate: Any, x: Leaves) -> Soluti
 
 def _method(border: Border, limits: Limits, x: Leaves) -> ManyLBFGS:
     auto = METHODS["auto"]
-    return ManyLBFGS(
+    return JaxLBFGS(
         border.leaves, limits, None, auto.memory, auto.metric, auto.initial_length, auto.caution,
-        JaxRecogniser(border.k) if recognises(border.leaves, x) else None,
+        recogniser(border.leaves, limits, x),
     )  # fmt: skip
 
 

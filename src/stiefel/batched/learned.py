@@ -146,11 +146,11 @@ class Observer(NamedTuple):
             differs = spread(k, E, D) > least
             return k.choose(differs, E, D), xp.where(differs, 1.0 + 0.0 * found, found)
 
-        def screened(*arguments: Array) -> tuple[Array, Array]:
-            far = ~surely_near(k, *arguments[:4])
+        def screened(news: Array, *arguments: Array) -> tuple[Array, Array]:
+            far = news & ~surely_near(k, *arguments[:4])
             return self.k.on_some(far, compared, arguments, (arguments[2], arguments[4]))
 
-        arguments = new.P, new.R, new.D, least, new.found
+        arguments = news, new.P, new.R, new.D, least, new.found
         D, found = self.k.on_some(news, screened, arguments, (new.D, new.found))
         judged = xp.where(news, new.weight, new.judged)
         usable = (new.rotation_change > 0) & (new.normal_step > 0) & ~new.horizontal & ripe

@@ -74,7 +74,7 @@ class State(NamedTuple):
     status: Array  # RUNNING, or the code of a `Status`
     best: Best
     books: Books
-    model: Any = None  # of functions that are recognised: `TraceModel`
+    model: Any = None  # of functions that are recognised: `TraceModel`, or `FirstPoint` for JAX
 
 
 class Asked(NamedTuple):
