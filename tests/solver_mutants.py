@@ -337,6 +337,14 @@ MUTANTS = (
     ),
     Mutant(
         STACK_PAIRS,
+        "mean = typical if on and not apart.on else mean",
+        "mean = mean",
+        "matrices of a stack are doubted for what was before they parted",
+        STACKS,
+        "went_far_before",
+    ),
+    Mutant(
+        STACK_PAIRS,
         "APART, TOGETHER = 0.08,",
         "APART, TOGETHER = 0.29,",
         "matrices of a stack part too early",

@@ -123,6 +123,7 @@ def looked_at(
         typical = SMOOTHING * typical + (1.0 - SMOOTHING) * float(np.median(seen))
         mean = SMOOTHING * mean + (1.0 - SMOOTHING) * float(np.mean(seen))
     on = mean < TOGETHER and (apart.on or (mean if doubted else typical) < APART)
+    mean = typical if on and not apart.on else mean  # what went far before tells nothing
     kept = (sy > 0) & ((1.0 - c2) * sG + c2 * sy >= 0)
     curvatures, gammas = apart.curvatures.copy(), apart.gammas
     curvatures[row] = np.where(kept, sy, 0.0)
