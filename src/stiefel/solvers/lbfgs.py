@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
+from stiefel.types import Aim, Cotangent, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import memory, row_leaves
 from .learned_metric import (
@@ -39,10 +39,10 @@ from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remembe
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
+    aim_along,
     is_plain,
     no_plain_pairs,
     parted,
-    place_for,
     plain_direction,
     remember_plain,
     remembered_and_aimed,
@@ -82,7 +82,7 @@ class State(NamedTuple):
         aim = self.aim
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
-        found = _aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
+        found = aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
         return self._replace(aim=aim._replace(curve=found[1]))
 
 
@@ -341,16 +341,16 @@ class LBFGS:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
+            aimed = T, *aim_along(geometry, x, at, T, metric, pairs)
         T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
         aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
         expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
@@ -438,15 +438,6 @@ class LBFGS:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
         return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
-
-
-def _aim_along(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
-) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
-    if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
-    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def _smoothed(old: float, new: float) -> float:
