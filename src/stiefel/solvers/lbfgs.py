@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Aim, Cotangent, Gradient, Leaves, Manifold, Point, Status, Tangent
+from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import memory, row_leaves
 from .learned_metric import (
@@ -39,10 +39,10 @@ from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remembe
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
-    aim_along,
     is_plain,
     no_plain_pairs,
     parted,
+    place_for,
     plain_direction,
     remember_plain,
     remembered_and_aimed,
@@ -82,7 +82,7 @@ class State(NamedTuple):
         aim = self.aim
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
-        found = aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
+        found = _aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
         return self._replace(aim=aim._replace(curve=found[1]))
 
 
@@ -106,9 +106,8 @@ class LBFGS:
     cost : {"usual", "cheap", "dear", "measure"}
         What an evaluation of f costs compared with a step of this method.  "cheap" keeps at most
         four pairs and no model of rows: fewer seconds and more evaluations.  "dear" keeps at
-        least thirty pairs, and models small points, too, where that is inexact.  "measure"
-        chooses by the seconds that the first evaluation took:
-        then two runs may differ, and with the other values they do not.
+        least thirty pairs, and models small points, too, where that is inexact.  "measure" chooses
+        by the seconds of the first evaluation: then two runs may differ, and otherwise they do not.
     sufficient_decrease : float
         The number c₁ of the line search.
     curvature : float
@@ -216,8 +215,7 @@ class LBFGS:
     def _arrive(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
-        pairs, gamma = s.pairs, s.gamma
-        learned = s.learned
+        pairs, gamma, learned = s.pairs, s.gamma, s.learned
         if len(learned) > 1 or learned[0].metric.horizontal:
             learned, kept = still_invariant(geometry, x, at, learned)
             pairs = pairs if kept else pairs.forgotten()
@@ -300,8 +298,7 @@ class LBFGS:
         apart = rest.problem(problem)
         if rest != rest_of(s.rows):  # their pairs are those of other leaves
             learned, needed = with_columns(learned, s.rows, taken.X), ()
-            G = rest.of(taken.at.G)
-            pairs = no_pairs(apart.geometry, G, self._pairs_like(G))
+            pairs = no_pairs(apart.geometry, G := rest.of(taken.at.G), self._pairs_like(G))
         x, pair = rest.of(taken.X), rest.pair(taken.pair)
         if self.metric:
             seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
@@ -341,16 +338,16 @@ class LBFGS:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            aimed = T, *aim_along(geometry, x, at, T, metric, pairs)
+            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
         T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
         aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
         expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
@@ -431,8 +428,7 @@ class LBFGS:
         """Pairs and metric once an exact row model has ended: none of its own, and its D."""
         if not any(part.exact for part in rows.leaves or (rows,)):
             return pairs, learned
-        learned = with_columns(learned, rows, x)
-        return self._no_pairs(problem, x, at), learned
+        return self._no_pairs(problem, x, at), with_columns(learned, rows, x)
 
     def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
@@ -440,9 +436,15 @@ class LBFGS:
         return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
 
 
-def _smoothed(old: float, new: float) -> float:
-    """The geometric mean of two values of γ: one step shows one curvature of many.
+def _aim_along(
+    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
+) -> tuple[float, Curve]:
+    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
+    if pairs.changes is not None and hasattr(geometry, "aim_along"):
+        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
+    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
-    test_wannier.py has the price of smoothing where a preconditioner is given.
-    """
+
+def _smoothed(old: float, new: float) -> float:
+    """The geometric mean of two values of γ: one step shows one curvature of many."""
     return math.sqrt(old * new) if old else new
