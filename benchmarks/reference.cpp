@@ -298,6 +298,15 @@ struct Lbfgs {
         add_rows(S, c, -gamma, T);
     }
 
+    // How far before its end a cubic is least, which rises by `rise` and has these slopes.
+    static double back_to_cubic(double width, double rise, double start, double end) {
+        double theta = start + end - 3 * rise / width;
+        double scale = std::max({std::abs(theta), std::abs(start), std::abs(end)});
+        double radicand = (theta / scale) * (theta / scale) - (start / scale) * (end / scale);
+        double gamma = scale * std::sqrt(radicand);  // NaN where there is no minimum
+        return width * (end + gamma - theta) / (end - start + 2 * gamma);
+    }
+
     void run(Tall &X, int iterations, double *trace_of_f, int64_t *calls) {
         const double c1 = 1e-4, c2 = 0.9, longest = 3.0;
         Tall G, T, q, X_new, G_new, s, y;
@@ -318,7 +327,7 @@ struct Lbfgs {
             multiply(-1, g.b, true, M, false, 1, g.c);
             double limit = longest / std::sqrt(trace(g.c) + 3 * dot(g.b, g.b));
             double t = std::min(1.0, limit), low = 0, high = std::numeric_limits<double>::infinity();
-            double f_new, end;
+            double f_new, end, f_low = value, slope_low = slope;
             Small turn_new(k, k), change(k, k);
             for (;;) {
                 Coefficients C = St.orthonormalised(g, St.cayley(g, t));
@@ -332,12 +341,14 @@ struct Lbfgs {
                 double along = end > slope ? -slope / (end - slope) : 1e300;
                 if (f_new <= value + c1 * t * slope) {
                     if (end >= c2 * slope || t >= 0.99 * limit) break;
-                    low = t;
+                    low = t, f_low = f_new, slope_low = end;
                     t = high < 1e300 ? 0.5 * (low + high)
                                      : std::min(t * std::min(std::max(along, 1.5), 5.0), limit);
                 } else {
+                    double width = t - low, back = back_to_cubic(width, f_new - f_low, slope_low, end);
+                    if (!std::isfinite(back)) back = t - t * along;
                     high = t;
-                    t = std::min(std::max(t * along, low + 0.1 * (t - low)), low + 0.7 * (t - low));
+                    t = low + width * std::min(std::max(1 - back / width, 0.1), 0.7);
                 }
             }
             double sy = t * (end - slope);

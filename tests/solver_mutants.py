@@ -688,14 +688,6 @@ MUTANTS = (
         "contradict",
     ),
     Mutant(
-        METRIC,
-        "FEW_COLUMNS = 36",
-        "FEW_COLUMNS = 1",
-        "short first steps",
-        EVALUATIONS,
-        "few_columns",
-    ),
-    Mutant(
         LBFGS,
         'if self.metric is not None and self.cost == "usual" and isinstance(G, tuple):',
         "if False:",
@@ -914,7 +906,7 @@ MUTANTS = (
         "ASYMMETRY = 1e-6",
         "ASYMMETRY = 1e9",
         "every function has an operator",
-        METRIC,
+        LEARNED,
         "told_at_once",
     ),
     Mutant(
@@ -922,7 +914,7 @@ MUTANTS = (
         "new.chi < at.chi if blind else enough",
         "True",
         "leaps that F refuses",
-        METRIC,
+        LEARNED,
         "looked_quadratic",
     ),
     Mutant(
@@ -930,7 +922,7 @@ MUTANTS = (
         "NO_OPERATOR if is_ready(s) else s.operator",
         "NO_OPERATOR",
         "nothing is learned from a refused leap",
-        METRIC,
+        LEARNED,
         "refused_leap",
     ),
     Mutant(

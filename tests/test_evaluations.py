@@ -9,7 +9,7 @@ import stiefel
 from stiefel import Euclidean, Orthogonal, Stiefel
 
 # All that is not public.
-from stiefel.solvers import learned_metric, memory, secant_search
+from stiefel.solvers import memory, secant_search
 
 
 def robust_subspace(n, k, seed):
@@ -122,26 +122,6 @@ def test_values_that_contradict_slopes_place_no_trial():
         for seed in range(5):
             run = stiefel.minimize(fun, stiefel.random_point(n, k, seed=seed), rtol=1e-6)
             assert run.success and run.nfev < run.nit + 30
-
-
-def test_few_columns_begin_with_a_longer_step(monkeypatch):
-    """Too long costs no more than too short, and starts at random are far from minima."""
-    sizes = [(12, 4), (15, 3), (20, 4)]
-    problems = [kind(n, k, 4) for kind in (components, fourth_powers) for n, k in sizes]
-    now = spent(problems, range(12))
-    monkeypatch.setattr(learned_metric, "FEW_COLUMNS", 1)
-    assert now < 0.985 * spent(problems, range(12))
-
-
-def test_a_start_near_the_minimum_pays_little_for_the_first_step(monkeypatch):
-    A = np.linspace(1.0, 9.0, 20)[:, None]
-    fun = lambda X: (0.5 * float(np.vdot(X, A * X * [3, 2, 1])), A * X * [3, 2, 1])
-    near = [stiefel.nearest(np.eye(20, 3) + 1e-3 * stiefel.random_point(20, 3, seed=s))
-            for s in range(8)]  # fmt: skip
-    total = lambda: sum(stiefel.minimize(fun, X, rtol=1e-6).nfev for X in near)
-    now = total()
-    monkeypatch.setattr(learned_metric, "FEW_COLUMNS", 1)
-    assert now <= total() + len(near)
 
 
 def test_trees_keep_more_pairs(monkeypatch):

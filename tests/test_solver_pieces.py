@@ -389,9 +389,7 @@ def bowl(x):
 
 def first_step(initial_length, **options):
     """‖∇f‖ after one step from ‖x‖ = 1 along −x, tried with the given length."""
-    method = LBFGS(
-        initial_length=initial_length / 6, longest=10.0
-    )  # a vector goes six times as far
+    method = LBFGS(initial_length=initial_length, longest=10.0)
     x0, options = np.eye(6)[0], {"manifold": Euclidean(), "maxiter": 1, **options}
     return stiefel.minimize(bowl, x0, method=method, **options).history["gradient_norm"][1]
 

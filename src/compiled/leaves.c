@@ -146,7 +146,7 @@ static void open_leaf(Arrays *a, PyObject *const *args, Py_ssize_t i, Py_ssize_t
 }
 
 /* φ(q) over q, in its metric. */
-static void raise(const Leaf *leaf, double *q, void *room)
+static void raise_leaf(const Leaf *leaf, double *q, void *room)
 {
     if (leaf->kind == MATRIX || leaf->kind == SPAN)
         raise_matrix(leaf->entry, leaf->n, leaf->k, leaf->X, q, leaf->D, leaf->omega, room);
@@ -220,7 +220,7 @@ PyObject *leaves_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
         double *q = g + N, *room = q + N, *weights = room + 2 * m, *at = q;
         first_of_two_loops(m, N, S, Y, inverse, g, q, weights, room);
         for (Py_ssize_t i = 0; i < leaves; at += all[i++].numbers)
-            raise(all + i, at, room + 3 * m);
+            raise_leaf(all + i, at, room + 3 * m);
         second_of_two_loops(m, N, S, Y, inverse, diagonal, gamma, weights, q, room);
         at = q;
         for (Py_ssize_t i = 0; i < leaves && !a.failed; at += all[i++].numbers) {

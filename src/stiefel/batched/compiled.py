@@ -7,7 +7,6 @@ what they compute stands in `src/compiled/batch.inc` and `batch_pairs.inc` under
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from .leaves import Leaf, Matrices, Metric
 from .memory import Memory
 from .numpy_many import Side, empty, stored
 from .quadratic import EQUAL_M, GATE, Recogniser
-from .shared import DWARFED_NORMAL_PART, FEW_COLUMNS, Secant, Squares
+from .shared import DWARFED_NORMAL_PART, Secant, Squares
 from .solver import ManyLBFGS
 from .state import Asked, At, State
 
@@ -204,7 +203,7 @@ class CompiledLBFGS(ManyLBFGS):
             stored(G_new), stored(made[1]), stored(rotation), stored(rotation_new),
             stored(made[2]), stored(W), stored(made[3]), slope, square, k.power_of_two(norm),
             None if metric.D is None else stored(metric.D), metric.omega, theta, s.gamma,
-            self.initial_length * math.sqrt(FEW_COLUMNS / x.shape[-1]),  # WIDEST are few
+            self.initial_length,
         )  # fmt: skip
         return *((part,) for part in made), slope, (square,)
 

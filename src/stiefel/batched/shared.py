@@ -48,7 +48,6 @@ from stiefel.runs.result import Status as Status
 from stiefel.runs.stopping import MaxSeconds as MaxSeconds
 from stiefel.solvers import METHODS as METHODS
 from stiefel.solvers.learned_metric import DWARFED_NORMAL_PART as DWARFED_NORMAL_PART
-from stiefel.solvers.learned_metric import FEW_COLUMNS as FEW_COLUMNS
 from stiefel.solvers.learned_metric import INVARIANCE as INVARIANCE
 from stiefel.solvers.learned_metric import LearnedMetric as LearnedMetric
 from stiefel.solvers.noise import DWARFING_GAPS as DWARFING_GAPS

@@ -28,7 +28,7 @@ from .leaves import Leaf
 from .memory import Memory, apply_inverse, forget, no_pairs, remember
 from .quadratic import Recogniser
 from .search import MaskedSearch, Noise
-from .shared import FEW_COLUMNS, LEAST_COSINE, WINDOW, LearnedMetric, Secant
+from .shared import LEAST_COSINE, WINDOW, LearnedMetric, Secant
 from .state import RUNNING, Asked, At, Best, Books, Evaluate, Limits, State
 from .stopping import Judge
 
@@ -330,7 +330,7 @@ class ManyLBFGS:
         ∇f is made about as long as one on the way: pairs may be in single precision.
         """
         k, xp = self.k, self.k.xp
-        columns, unit = max(sum(map(_columns, x)), FEW_COLUMNS), k.power_of_two(norm)
+        columns, unit = sum(map(_columns, x)), k.power_of_two(norm)
 
         def times(a: Array, V: Leaves) -> Leaves:
             return tuple(k.spread_out(a, v) * v for v in V)

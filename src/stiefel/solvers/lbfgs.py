@@ -113,7 +113,7 @@ class LBFGS:
     curvature : float
         The number c₂ of the line search.
     initial_length : float
-        The length of the first step, for a column; fewer than 36 go as far as 36 do.
+        The length of the first step, for a column.
     longest : float
         No step moves a matrix further than this.
     caution : float

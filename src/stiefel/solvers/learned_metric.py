@@ -46,7 +46,6 @@ from .problem import Problem, array_kernels
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
 DOUBLE = float(np.finfo(np.float64).eps)  # of the numbers that compiled kernels take
 INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
-FEW_COLUMNS = 36  # the first step of fewer is as long as that of so many
 _metric, _scale = attrgetter("metric"), attrgetter("scale")
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
@@ -327,13 +326,12 @@ def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> fl
 def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
     """What makes the first step along T as long as ``length`` for each column, whatever f is.
 
-    A few columns go further: a step that is too long costs no more than one that is too short, and
-    starts are rarely near minima.  A preconditioner knows its own scale.
+    A preconditioner knows its own scale.
     """
     geometry = problem.geometry
     if problem.precond is not None:
         return min(1.0, longest / (geometry.bounded_length(T) or math.inf))
-    columns = max(sum(_columns(part) for part in parts_of(x)), FEW_COLUMNS)
+    columns = sum(_columns(part) for part in parts_of(x))
     square = geometry.dot(T, T)  # 0: the gradient was a rounding error, normal to the manifold
     return length * math.sqrt(columns / square) if square else 1.0
 

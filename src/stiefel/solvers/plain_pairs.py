@@ -145,6 +145,8 @@ def parted(geometry: Manifold, pairs: Pairs, x: Point) -> Pairs | None:
     """
     if pairs.in_use not in LOOKED_AT or pairs.S is None or not hasattr(x, "shape"):
         return None
+    if x.dtype.kind == "c":  # whose numbers stand in pairs
+        return None
     S, Y = pairs.S.astype(x.dtype).reshape(2, len(pairs.diagonal), *x.shape)
     apart = vectors_apart(geometry, S, Y, pairs.rows)
     return apart and Pairs(S, Y, *pairs[2:5], apart=apart)
