@@ -52,9 +52,8 @@ def filled(X, steps, coupling, convert=lambda C: C):
         sy = float(np.vdot(s, y).real)
         pairs = remember(geometry, pairs, convert(s), convert(y), sy, pairs.rows)
         phi = lambda C: 2.0 * C
-        if pairs.apart is not None:
-            pairs = pairs._replace(apart=looked_at(geometry, pairs, convert(G), phi, 0.9))
-        seen.append((s, y, G, pairs.apart is not None and pairs.apart.on))
+        pairs = pairs._replace(apart=looked_at(geometry, pairs, convert(G), phi, 0.9))
+        seen.append((s, y, G, pairs.apart.on))
     return geometry, pairs, seen
 
 
@@ -119,29 +118,7 @@ def test_what_is_no_row_and_no_stack_is_refused():
 @pytest.mark.parametrize(("coupling", "on"), [(0.0, True), (100.0, False)])
 def test_the_coupling_of_matrices_is_seen_in_their_pairs(coupling, on):
     _, pairs, _ = filled(Stiefel().random(6, 5, 2, seed=6), 9, coupling)
-    assert (pairs.apart is not None and pairs.apart.on) is on
-
-
-def test_matrices_that_are_surely_coupled_are_looked_at_a_few_times(monkeypatch):
-    """`SURELY_TOGETHER`: a look costs a tenth of a step; sums of functions are looked at on."""
-    looks = []
-
-    def counted(*arguments):
-        looks.append(looked_at(*arguments))
-        return looks[-1]
-
-    monkeypatch.setattr("stiefel.solvers.lbfgs.looked_at", counted)
-    averages, *_ = stiefel.objectives.RotationSynchronization.random_instance(
-        30, edge_probability=0.3, noise=0.2, rng=1
-    )
-    for seed in range(5):
-        looks.clear()
-        X0 = SpecialOrthogonal().random(30, 3, 3, seed=seed)
-        run = stiefel.minimize(averages, X0, manifold=SpecialOrthogonal(), rtol=1e-6)
-        assert run.success and len(looks) <= 6 and looks[-1] is None
-        looks.clear()
-        stiefel.minimize(*brockett(seed), rtol=1e-4)
-        assert None not in looks
+    assert pairs.apart.on is on
 
 
 def test_a_single_matrix_a_tree_and_unit_vectors_are_no_such_stack():

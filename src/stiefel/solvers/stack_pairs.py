@@ -39,7 +39,6 @@ from stiefel.types import Array, Cotangent, Manifold, NumpyArray, Point, Tangent
 from .problem import array_kernels
 
 APART, TOGETHER = 0.08, 0.3  # asymmetry below which matrices part, and above which no more
-SURELY_TOGETHER = 0.5  # above it they are not looked at again: a look costs a tenth of a step
 SMOOTHING = 0.7  # memory of the asymmetries: some three steps
 # Unit vectors are looked at rarely: at so many steps at a time, and parted if there are some.
 LAST_STEPS, VECTORS_APART, FEWEST_VECTORS = 5, 0.03, 4
@@ -113,8 +112,8 @@ def looked_at(
     G: Cotangent,
     phi: Callable[[Cotangent], Tangent],
     c2: float,
-) -> Apart | None:
-    """What is known with the newest pair, at whose end the gradient is G; None if it suffices."""
+) -> Apart:
+    """What is known with the newest pair, at whose end the gradient is G."""
     apart, row = pairs.apart, pairs.rows[-1]
     assert apart is not None
     sy, sG, cross, before = _products_of(geometry, pairs, G, apart.gammas)
@@ -123,8 +122,6 @@ def looked_at(
         seen = _asymmetries(sy, cross, before)
         typical = SMOOTHING * typical + (1.0 - SMOOTHING) * _median(seen)
         mean = SMOOTHING * mean + (1.0 - SMOOTHING) * float(seen.sum()) / len(seen)
-    if typical > SURELY_TOGETHER and not apart.on:
-        return None
     on = mean < TOGETHER and (apart.on or (mean if doubted else typical) < APART)
     mean = typical if on and not apart.on else mean  # what went far before tells nothing
     kept = (sy > 0) & ((1.0 - c2) * sG + c2 * sy >= 0)
