@@ -205,6 +205,10 @@ def test_kernels_refuse_what_does_not_fit():
         compiled.batch_recognise(points, points, 1e-7, 1e-6, X, numbers, keep)
     with pytest.raises(ValueError, match="points"):
         compiled.batch_points(points, X, X, E, numbers, 1e-7, keep)
+    points = np.zeros((3, 5, 2, 9))
+    points.flags.writeable = False
+    with pytest.raises((ValueError, BufferError), match=r"writ|read-only"):
+        compiled.batch_points(points, X, X, E, numbers, 1e-7, keep)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from stiefel.batched.kernels import jacobi
 from stiefel.batched.libraries import kernels_of
 from stiefel.batched.numpy_many import NumpyMany, side_by_side
 from stiefel.batched.result import ManyProgress
+from stiefel.batched.search import MaskedSearch
 from stiefel.geometry.metric import mean_metric, spread, surely_near
 from stiefel.solvers import METHODS
+from stiefel.solvers.wolfe import back_to_cubic
 
 RNG = np.random.default_rng
 
@@ -75,6 +77,22 @@ def test_evaluations_and_minima_are_those_of_the_scalar_solver(searching, either
     assert found.nfev.max() <= 1.3 * counts.max()
     assert found.calls == found.nfev.max()
     np.testing.assert_allclose(found.fun, [r.fun for r in single], rtol=1e-9)
+
+
+def test_steps_are_shortened_by_the_cubic_of_the_scalar_search():
+    """From the start, and from the longest step that fell enough; NaN where there is no minimum."""
+    rng, count = RNG(3), 200
+    width, slope = rng.uniform(0.1, 2.0, count), -rng.uniform(0.1, 2.0, count)
+    rise, end = rng.uniform(-0.3, 2.0, count), rng.uniform(-3.0, 3.0, count)
+    search, fell = MaskedSearch(NumpyMany()), np.arange(count) % 2 == 1
+    state = search.start(np.ones(count))._replace(
+        kept=0.1 * fell, rise=-0.05 * fell, slope=0.5 * slope * fell
+    )
+    found = search._back(state, width, slope, rise, end)
+    lows = zip(np.where(fell, rise + 0.05, rise), np.where(fell, 0.5 * slope, slope), strict=True)
+    expected = [back_to_cubic(w, r, s, e) for w, (r, s), e in zip(width, lows, end, strict=True)]
+    assert 0 < np.isnan(expected).sum() < count
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)

@@ -126,6 +126,13 @@ long integer(Arrays *a, PyObject *object)
     return value;
 }
 
+void refuse(Arrays *a, const char *why)
+{
+    if (!a->failed && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, why);
+    a->failed = 1;
+}
+
 PyObject *finish(Arrays *a, PyObject *result)
 {
     free(a->work);

@@ -51,6 +51,9 @@ void *workspace(Arrays *a, size_t bytes);
 double number(Arrays *a, PyObject *object);
 long integer(Arrays *a, PyObject *object);
 
+/* Marks the call as failed, with a ValueError; the first error is the one to be told. */
+void refuse(Arrays *a, const char *why);
+
 /* Closes the arrays; `result` unless something failed. */
 PyObject *finish(Arrays *a, PyObject *result);
 

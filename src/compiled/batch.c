@@ -70,10 +70,8 @@ static double *batch_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t
     size_t entry = sizeof(double);
     double *X = shaped_array(a, object, 3, shape, &entry);
     *n = shape[0], *k = shape[1], *B = shape[2];
-    if (X != NULL && (entry != sizeof(double) || *k < 1 || *k > WIDEST)) {
-        PyErr_SetString(PyExc_ValueError, "expected double precision and one to four columns");
-        a->failed = 1;
-    }
+    if (X != NULL && (entry != sizeof(double) || *k < 1 || *k > WIDEST))
+        refuse(a, "expected double precision and one to four columns");
     return X;
 }
 
@@ -151,10 +149,8 @@ static Pairs pairs_of(Arrays *a, PyObject *const *args, Py_ssize_t size, Py_ssiz
     size_t entry = sizeof(double);
     Pairs pairs = {.diagonal = shaped_array(a, args[3], 2, shape, &entry)};
     Py_ssize_t m = shape[0];
-    if (pairs.diagonal != NULL && (entry != sizeof(double) || shape[1] != B || m > MOST_PAIRS)) {
-        PyErr_SetString(PyExc_ValueError, "expected at most 64 pairs of as many problems");
-        a->failed = 1;
-    }
+    if (pairs.diagonal != NULL && (entry != sizeof(double) || shape[1] != B || m > MOST_PAIRS))
+        refuse(a, "expected at most 64 pairs of as many problems");
     pairs.m = (int)m;
     pairs.S = array(a, args[0], m * size * B, sizeof(float), WRITE);
     pairs.Y = array(a, args[1], m * size * B, sizeof(float), WRITE);
@@ -176,10 +172,8 @@ PyObject *batch_remember(PyObject *self, PyObject *const *args, Py_ssize_t count
     const double *unit = doubles(&a, args[7], B, READ), *sy = doubles(&a, args[8], B, READ);
     const unsigned char *keep = flags(&a, args[9], B, READ);
     V *room = vectors(&a, n * k);
-    if (!a.failed && (row < 0 || row >= pairs.m)) {
-        PyErr_SetString(PyExc_ValueError, "there is no such row");
-        a.failed = 1;
-    }
+    if (!a.failed && (row < 0 || row >= pairs.m))
+        refuse(&a, "there is no such row");
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS for (Py_ssize_t b = 0; b < B; b += LANES)

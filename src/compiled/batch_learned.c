@@ -179,10 +179,8 @@ PyObject *batch_observe(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     const double *SS = shaped_array(&a, args[0], 3, shape, &entry);
     Py_ssize_t k = shape[0], B = shape[2];
-    if (SS != NULL && (entry != sizeof(double) || k != shape[1] || k < 2 || k > WIDEST)) {
-        PyErr_SetString(PyExc_ValueError, "expected double precision and two to four columns");
-        a.failed = 1;
-    }
+    if (SS != NULL && (entry != sizeof(double) || k != shape[1] || k < 2 || k > WIDEST))
+        refuse(&a, "expected double precision and two to four columns");
     const double *TT = doubles(&a, args[1], k * k * B, READ);
     const double *four = doubles(&a, args[2], 5 * B, READ);
     const unsigned char *look = flags(&a, args[3], B, READ);

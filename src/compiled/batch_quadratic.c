@@ -372,18 +372,18 @@ FOR_PROCESSORS static void points_part(Part p, Shape w, double *points, const do
 }
 
 /* The points (P, n, k, B) of several problems. */
-static Shape points_of(Arrays *a, PyObject *object, double **points, Py_ssize_t *B)
+static Shape points_of(Arrays *a, PyObject *object, enum Access access, double **points,
+                       Py_ssize_t *B)
 {
     Py_ssize_t shape[4] = {0, 0, 0, 0};
     size_t entry = sizeof(double);
-    *points = shaped_array(a, object, 4, shape, &entry);
+    *points = access == WRITE ? writable_array(a, object, 4, shape, &entry)
+                              : shaped_array(a, object, 4, shape, &entry);
     Shape w = {shape[1], shape[2], shape[0], 0.0, 0.0};
     *B = shape[3];
     int fits = entry == sizeof(double) && w.k >= 1 && w.k <= WIDEST && w.k < w.n;
-    if (*points != NULL && (!fits || w.points * w.k < w.n || (w.points - 1) * w.k >= w.n)) {
-        PyErr_SetString(PyExc_ValueError, "expected n/k points (P, n, k, B), k <= 4 and k < n");
-        a->failed = 1;
-    }
+    if (*points != NULL && (!fits || w.points * w.k < w.n || (w.points - 1) * w.k >= w.n))
+        refuse(a, "expected n/k points (P, n, k, B), k <= 4 and k < n");
     return w;
 }
 
@@ -395,7 +395,7 @@ PyObject *batch_points(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_ssize_t B;
     if (!counted(count, 7))
         return NULL;
-    Shape w = points_of(&a, args[0], &points, &B);
+    Shape w = points_of(&a, args[0], WRITE, &points, &B);
     Py_ssize_t size = w.n * w.k, unknowns = w.k * (w.k + 1) / 2;
     const double *G = doubles(&a, args[1], size * B, READ);
     const double *X = doubles(&a, args[2], size * B, READ);
@@ -422,7 +422,7 @@ PyObject *batch_recognise(PyObject *self, PyObject *const *args, Py_ssize_t coun
     Py_ssize_t B;
     if (!counted(count, 7))
         return NULL;
-    Shape w = points_of(&a, args[0], &X, &B);
+    Shape w = points_of(&a, args[0], READ, &X, &B);
     Py_ssize_t n = w.n, m = w.points * w.k, unknowns = w.k * (w.k + 1) / 2;
     const double *E = doubles(&a, args[1], m * n * B, READ);
     w.gate = number(&a, args[2]), w.equal = number(&a, args[3]);

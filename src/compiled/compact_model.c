@@ -73,10 +73,8 @@ PyObject *compact_model(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_ssize_t m = N > 0 ? all / N : 0;
     double *U = array(&a, args[7], 2 * m * N, sizeof(double), WRITE);
     double *K = array(&a, args[8], 4 * m * m, sizeof(double), WRITE);
-    if (!a.failed && (entry != sizeof(double) || m < 1 || m * N != all)) {
-        PyErr_SetString(PyExc_ValueError, "the pairs do not fit the point");
-        a.failed = 1;
-    }
+    if (!a.failed && (entry != sizeof(double) || m < 1 || m * N != all))
+        refuse(&a, "the pairs do not fit the point");
     double *Y = workspace(&a, sizeof(double) * (size_t)(m * N + scratch_of_normal(k)));
     if (a.failed)
         return finish(&a, NULL);

@@ -31,20 +31,13 @@ typedef struct {
     double small[3];
 } Leaf;
 
-static void refused(Arrays *a, const char *why)
-{
-    if (!a->failed && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, why);
-    a->failed = 1;
-}
-
 /* Item i of a tuple, which has `count` of them. */
 static PyObject *item(Arrays *a, PyObject *tuple, Py_ssize_t i, Py_ssize_t count)
 {
     if (a->failed)
         return NULL;
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != count) {
-        refused(a, "a tree has another number of leaves");
+        refuse(a, "a tree has another number of leaves");
         return NULL;
     }
     return PyTuple_GetItem(tuple, i);
@@ -62,7 +55,7 @@ static void *memory(Arrays *a, PyObject *object, Py_ssize_t bytes, enum Access a
     }
     void *found = view.buf;
     if (view.len != bytes)
-        refused(a, "a leaf has another size");
+        refuse(a, "a leaf has another size");
     PyBuffer_Release(&view);
     return found;
 }
@@ -79,14 +72,14 @@ static void gather(Arrays *a, PyObject *tuple, Py_ssize_t numbers, double *out)
         }
         Py_ssize_t more = view.len / (Py_ssize_t)sizeof(double);
         if (filled + more > numbers || view.itemsize % (Py_ssize_t)sizeof(double))
-            refused(a, "the leaves of a tree have other sizes than its memory");
+            refuse(a, "the leaves of a tree have other sizes than its memory");
         else if (PyBuffer_ToContiguous(out + filled, &view, view.len, 'C'))
             a->failed = 1;
         filled += more;
         PyBuffer_Release(&view);
     }
     if (filled != numbers)
-        refused(a, "the leaves of a tree have other sizes than its memory");
+        refuse(a, "the leaves of a tree have other sizes than its memory");
 }
 
 /* n×k and the bytes of an entry; a vector is a column, and of more axes the last is k.  Unit vectors
@@ -111,7 +104,7 @@ static void shape_of(Arrays *a, PyObject *object, Leaf *leaf)
 static void metric_of(Arrays *a, PyObject *metric, Leaf *leaf)
 {
     if (a->failed || !PyTuple_Check(metric) || PyTuple_Size(metric) < 4) {
-        refused(a, "a metric is a tuple");
+        refuse(a, "a metric is a tuple");
         return;
     }
     PyObject *D = PyTuple_GetItem(metric, 0);
@@ -131,7 +124,7 @@ static void open_leaf(Arrays *a, PyObject *const *args, Py_ssize_t i, Py_ssize_t
     PyObject *kind = item(a, args[3], i, count);
     leaf->kind = kind == NULL ? KINDS : (enum Kind)integer(a, kind);
     if (leaf->kind >= KINDS)
-        refused(a, "a leaf is of no kind");
+        refuse(a, "a leaf is of no kind");
     shape_of(a, item(a, args[0], i, count), leaf);
     metric_of(a, item(a, args[2], i, count), leaf);
     if (a->failed || leaf->kind == FLAT || leaf->kind == FRAMED || leaf->kind == TURNS)
@@ -197,7 +190,7 @@ PyObject *leaves_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double gamma = number(&a, args[4]);
     leaves = PyTuple_Check(args[6]) ? PyTuple_Size(args[6]) : 0;
     if (!a.failed && (m < 1 || leaves < 1))
-        refused(&a, "a tree has no leaves, or its memory has no rows");
+        refuse(&a, "a tree has no leaves, or its memory has no rows");
     if (a.failed)
         return finish(&a, NULL);
     N /= m;
@@ -209,10 +202,10 @@ PyObject *leaves_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
         room_for_aim = needed > room_for_aim ? needed : room_for_aim;
     }
     if (!a.failed && held != N)
-        refused(&a, "the leaves of a tree have other sizes than its memory");
+        refuse(&a, "the leaves of a tree have other sizes than its memory");
     double *g = a.failed ? NULL : PyMem_Malloc(sizeof(double) * (size_t)(2 * N + 3 * m) + room_for_aim);
     if (g == NULL)
-        refused(&a, "there is no memory for a direction");
+        refuse(&a, "there is no memory for a direction");
     else
         gather(&a, args[5], N, g);
     PyObject *result = NULL;
@@ -254,7 +247,7 @@ PyObject *leaves_remember(PyObject *self, PyObject *const *args, Py_ssize_t coun
     double sy = number(&a, args[6]);
     double *room = workspace(&a, sizeof(double) * (size_t)(2 * (m > 0 ? m : 0)));
     if (!a.failed && (row < 0 || row >= m || gone >= m))
-        refused(&a, "the memory has no such row");
+        refuse(&a, "the memory has no such row");
     if (a.failed)
         return finish(&a, NULL);
     N /= m;
@@ -275,7 +268,7 @@ static double square_of(Arrays *a, PyObject *object)
         return 0.0;
     }
     if (view.itemsize % (Py_ssize_t)sizeof(double) || !PyBuffer_IsContiguous(&view, 'A'))
-        refused(a, "a leaf is not in one piece, or not in double precision");
+        refuse(a, "a leaf is not in one piece, or not in double precision");
     else
         found = d_dot(view.len / (Py_ssize_t)sizeof(double), view.buf, view.buf);
     PyBuffer_Release(&view);

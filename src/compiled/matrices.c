@@ -33,13 +33,10 @@ const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k
     Py_ssize_t shape[2] = {0, 0};
     const void *X = shaped_array(a, object, 2, shape, entry);
     *n = shape[0], *k = shape[1];
-    if (X != NULL && *entry != sizeof(double) && *entry != sizeof(zdouble)) {
-        PyErr_SetString(PyExc_ValueError, "expected double precision");
-        a->failed = 1;
-    } else if (X != NULL && (*n < 1 || *k < 1)) {
-        PyErr_SetString(PyExc_ValueError, "a matrix has no entries");
-        a->failed = 1;
-    }
+    if (X != NULL && *entry != sizeof(double) && *entry != sizeof(zdouble))
+        refuse(a, "expected double precision");
+    else if (X != NULL && (*n < 1 || *k < 1))
+        refuse(a, "a matrix has no entries");
     return X;
 }
 

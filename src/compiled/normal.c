@@ -205,10 +205,8 @@ static const double *matrix(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize
     size_t entry = 0;
     const double *X = shaped_array(a, object, 2, shape, &entry);
     *n = shape[0], *k = shape[1];
-    if (X != NULL && (entry != sizeof(double) || *n < 1 || *k < 1)) {
-        PyErr_SetString(PyExc_ValueError, "expected a matrix of double precision with entries");
-        a->failed = 1;
-    }
+    if (X != NULL && (entry != sizeof(double) || *n < 1 || *k < 1))
+        refuse(a, "expected a matrix of double precision with entries");
     return X;
 }
 
@@ -246,10 +244,8 @@ PyObject *normal_solve(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double *rhs = real_numbers(&a, args[1], &sides, WRITE);
     while (numbers_of_system(q) < numbers)
         q++;
-    if (!a.failed && (q < 1 || numbers_of_system(q) != numbers || sides % q)) {
-        PyErr_SetString(PyExc_ValueError, "the right-hand side does not fit the system");
-        a.failed = 1;
-    }
+    if (!a.failed && (q < 1 || numbers_of_system(q) != numbers || sides % q))
+        refuse(&a, "the right-hand side does not fit the system");
     double *scratch = workspace(&a, sizeof(double) * (size_t)q);
     if (a.failed)
         return finish(&a, NULL);
@@ -277,10 +273,8 @@ PyObject *tangent_part(PyObject *self, PyObject *const *args, Py_ssize_t count)
     const double *L = optional_array(&a, args[5], q, sizeof(double));
     double *out = array(&a, args[6], N, sizeof(double), WRITE);
     double *scratch = workspace(&a, sizeof(double) * (size_t)(scratch_of_normal(k) + 2 * q));
-    if (!a.failed && W != NULL && L == NULL) {
-        PyErr_SetString(PyExc_ValueError, "W comes without its multiplier");
-        a.failed = 1;
-    }
+    if (!a.failed && W != NULL && L == NULL)
+        refuse(&a, "W comes without its multiplier");
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS

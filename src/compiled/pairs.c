@@ -175,10 +175,8 @@ PyObject *straight_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double t = number(&a, args[1]);
     Py_ssize_t head = (Py_ssize_t)integer(&a, args[4]);
     double *s = real_numbers(&a, args[5], &N, WRITE), *y = real_numbers(&a, args[6], &N, WRITE);
-    if (!a.failed && (head < 0 || head > N)) {
-        PyErr_SetString(PyExc_ValueError, "an array has fewer numbers than its head");
-        a.failed = 1;
-    }
+    if (!a.failed && (head < 0 || head > N))
+        refuse(&a, "an array has fewer numbers than its head");
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS

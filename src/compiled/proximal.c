@@ -258,10 +258,8 @@ PyObject *proximal_step(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double *E = array(&a, args[11], q, sizeof(double), WRITE);
     p.system = array(&a, args[12], numbers_of_system(q), sizeof(double), WRITE);
     if (!a.failed && (entry != sizeof(double) || N < 1 || (weights != 1 && weights != N) ||
-                      (p.r && many != p.r * N))) {
-        PyErr_SetString(PyExc_ValueError, "the arrays of a proximal step do not fit each other");
-        a.failed = 1;
-    }
+                      (p.r && many != p.r * N)))
+        refuse(&a, "the arrays of a proximal step do not fit each other");
     Py_ssize_t numbers = 2 * (3 * N + 2 * r + 2 * q) + N + n * (k + r) + (k + r) * (k + r) + r * r + 2 * (r + 1) * q +
                          (r + q) + r + q + scratch_of_normal(k);
     double *room = workspace(&a, sizeof(double) * (size_t)numbers);

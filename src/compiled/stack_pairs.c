@@ -19,6 +19,7 @@ typedef struct {
     Py_ssize_t count;
 } Stack;
 
+/* A call of BLAS takes longer than the few numbers of a matrix. */
 static double product(Py_ssize_t n, const double *x, const double *y)
 {
     double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
@@ -38,13 +39,6 @@ static void add(Py_ssize_t n, double a, const double *x, double *y)
 {
     for (Py_ssize_t i = 0; i < n; i++)
         y[i] += a * x[i];
-}
-
-static void refuse(Arrays *a, const char *why)
-{
-    if (!a->failed && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, why);
-    a->failed = 1;
 }
 
 /* From blocks, numbers of shape m × B, and B of them; N is known. */

@@ -51,10 +51,8 @@ static const double *units(Arrays *a, PyObject *object, PyObject *by_rows, Layou
     Py_ssize_t shape[2] = {0, 0};
     size_t entry = sizeof(double);
     const double *X = shaped_array(a, object, 2, shape, &entry);
-    if (entry != sizeof(double)) {
-        PyErr_SetString(PyExc_ValueError, "expected double precision");
-        a->failed = 1;
-    }
+    if (entry != sizeof(double))
+        refuse(a, "expected double precision");
     by->rows = by_rows == Py_True;
     by->n = shape[by->rows], by->k = shape[!by->rows];
     return X;

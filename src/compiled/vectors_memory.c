@@ -51,10 +51,8 @@ Block block_of(Arrays *a, PyObject *object, PyObject *used, enum Access access)
     Block b = {.entry = sizeof(double)};
     Py_ssize_t shape[2] = {0, 0};
     b.start = shaped_array(a, object, 2, shape, &b.entry);
-    if (!a->failed && access == WRITE && a->views[a->count - 1].readonly) {
-        PyErr_SetString(PyExc_ValueError, "the block of pairs cannot be written to");
-        a->failed = 1;
-    }
+    if (!a->failed && access == WRITE && a->views[a->count - 1].readonly)
+        refuse(a, "the block of pairs cannot be written to");
     if (a->failed)
         return b;
     b.most = shape[0] / 2, b.n = shape[1];

@@ -244,7 +244,7 @@ class LBFGS:
         if sy > self.caution * length * math.sqrt(yy):
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
-            mean = 0.0 if problem.precond else gamma  # a preconditioner leaves little to average
+            mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
             gamma = _smoothed(mean, sy / square) if square > 0 else gamma
             if pairs.apart is not None:
                 phi = partial(raised_by_learned, problem, x, learned, None, False)

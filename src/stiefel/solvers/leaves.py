@@ -107,10 +107,7 @@ def _balanced_at_once(
     old: Any = (None, None)
     if learned[0].weights is not None:
         old = tuple([leaf.weights for leaf in learned]), tuple([leaf.stiffness for leaf in learned])
-    yy, found = (
-        tuple(map(squared_length_of, geometry.factors, pair.leaves)),
-        np.empty((3, len(learned))),
-    )
+    yy = tuple(map(squared_length_of, geometry.factors, pair.leaves))
     fast, known = geometry.factors[0].kernels.compiled, (learned[0].unit, memory, least_share)
     found = np.empty((3, len(learned)))
     unit = fast.leaves_balanced(pair.s, yy, *old, *known, found)
