@@ -11,6 +11,7 @@ import math
 import time
 from typing import Any
 
+import cayley_bb as bare_loop
 import numpy as np
 from evaluation_problems import Task
 from scipy import optimize
@@ -97,7 +98,12 @@ class Leaves:
 
 
 def cayley_bb(meter: Meter, x0: Any) -> None:
-    """Wen and Yin: Barzilai–Borwein steps along Cayley curves, Zhang and Hager's search."""
+    """Wen and Yin: Barzilai–Borwein steps along Cayley curves, Zhang and Hager's search.
+
+    The sixty lines of `cayley_bb` where they serve: real matrices, stacks, unit vectors.
+    """
+    if _serves_bare_loop(meter.task.manifold, x0):
+        return _bare_cayley_bb(meter, x0)
     leaves = meter.leaves
     manifolds = leaves.manifolds
 
@@ -128,6 +134,27 @@ def cayley_bb(meter: Meter, x0: Any) -> None:
 
 def _dots(manifolds: Any, A: list[Any], B: list[Any]) -> float:
     return sum(m.dot(a, b) for m, a, b in zip(manifolds, A, B))
+
+
+def _serves_bare_loop(manifold: Any, x0: Any) -> bool:
+    real = isinstance(x0, np.ndarray) and x0.dtype == float
+    return real and getattr(manifold, "B", None) is None and type(manifold) is not stiefel.Euclidean
+
+
+def _bare_cayley_bb(meter: Meter, x0: Any) -> None:
+    """The yardstick of `beside`: what a user writes who needs one problem solved, and no more."""
+    kind, forever = type(meter.task.manifold), 10**9
+    if kind is not stiefel.Sphere:
+        leave = bare_loop.unit_columns if kind is stiefel.Oblique else None
+        bare_loop.minimise(meter, x0, forever, leave)
+        return
+
+    def columns(X: Any) -> tuple[float, Any]:
+        f, G = meter(X.T.reshape(x0.shape))
+        return f, G.reshape(-1, x0.shape[-1]).T
+
+    start = x0.reshape(-1, x0.shape[-1]).T.copy()
+    bare_loop.minimise(columns, start, forever, bare_loop.unit_columns)
 
 
 # -- SciPy through the nearest point -------------------------------------------------------------

@@ -348,6 +348,13 @@ PyObject *squares(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("dddd", out[0], out[1], out[2], out[3]));
 }
 
+double change_of_matrix(size_t entry, Py_ssize_t k, const void *B, const void *yy, const void *D,
+                        double omega, void *room)
+{
+    return entry == sizeof(double) ? d_squared_change(k, B, yy, D, omega, room)
+                                   : z_squared_change(k, B, yy, D, omega, room);
+}
+
 /* squared_change(B, yᴴy, D or None, ω) -> ⟨y, φ(y)⟩ */
 PyObject *squared_change(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -364,8 +371,8 @@ PyObject *squared_change(PyObject *self, PyObject *const *args, Py_ssize_t count
     void *room = workspace(&a, e * (size_t)(k * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, square = d_squared_change(k, B, yy, D, omega, room),
-                square = z_squared_change(k, B, yy, D, omega, room))
+    Py_BEGIN_ALLOW_THREADS square = change_of_matrix(e, k, B, yy, D, omega, room);
+    Py_END_ALLOW_THREADS
     return finish(&a, PyFloat_FromDouble(square));
 }
 

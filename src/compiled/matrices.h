@@ -26,6 +26,10 @@ void prepare_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, con
 void raise_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void *W, const void *D,
                   double omega, void *room);
 
+/* `metric.squared_change`; room for k² entries. */
+double change_of_matrix(size_t entry, Py_ssize_t k, const void *B, const void *yy, const void *D,
+                        double omega, void *room);
+
 PyObject *lower_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *prepare_tangent(PyObject *, PyObject *const *, Py_ssize_t);

@@ -58,6 +58,7 @@ static PyMethodDef kernels[] = {
     KERNEL(second_loop),
     KERNEL(straight_pair),
     KERNEL(matrix_aim),
+    KERNEL(matrix_arrival),
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),

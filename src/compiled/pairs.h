@@ -23,6 +23,7 @@ void border(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, Py_ssi
 PyObject *remember_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *first_loop(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *matrix_aim(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *matrix_arrival(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *second_loop(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *straight_pair(PyObject *, PyObject *const *, Py_ssize_t);
 

@@ -35,7 +35,7 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remember
+from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, matrix_arrival, no_pairs, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
@@ -241,7 +241,15 @@ class LBFGS:
         sy = taken.sy
         length = taken.t * s.aim.curve.length  # of s: the transport is isometric
         yy = squared_length(geometry, pair)
+        aimed = None
         if sy > self.caution * length * math.sqrt(yy):
+            if known is None and problem.precond is None:
+                at_once = pairs, pair, sy, s.pairs.rows, gamma, x, at.G, learned[0].metric
+                found = matrix_arrival(geometry, *at_once)
+                if found is not None:
+                    pairs, gamma, aimed = found
+                    here = problem, x, at, pairs, learned, gamma, rows, taken.watch, True
+                    return self._aimed(*here, aimed=aimed)
             pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
             square = learned_squared_change(problem, x, pair, learned, at.aux)
             mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
@@ -321,6 +329,7 @@ class LBFGS:
         rows: Rows = OFF,
         watch: Watch = Watch(),  # noqa: B008 - a constant
         after: bool = False,
+        aimed: tuple[Tangent, float, Curve] | None = None,
     ) -> State:
         """The state at x with its search direction; memory that does not descend is forgotten.
 
@@ -333,8 +342,7 @@ class LBFGS:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
-        aimed = None
-        if pairs.rows and pairs.changes is None and problem.precond is None and not modelled:
+        if aimed is None and pairs.rows and pairs.changes is None and problem.precond is None and not modelled:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)

@@ -25,10 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
+from stiefel.backends.base import Kernels
 from stiefel.geometry import compiled
 from stiefel.geometry.cayley import Frame
 from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
 from stiefel.geometry.product import Product, ProductRay
+from stiefel.geometry.ray import Curvature, Secant
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.types import (
     Array,
@@ -125,9 +127,9 @@ def remember(
     if not most:
         blocks = _row(s), _row(y)
         return Pairs(*blocks, np.array([[1.0 / sy]]), np.array([sy]), (0,))
-    row = free_row(needed)
     if (fast := _compiled(geometry, pairs)) is not None:
-        return _remember_compiled(fast, pairs, row, s, y, sy)
+        return _remember_compiled(fast, pairs, s, y, sy, needed)
+    row = free_row(needed)
     S, Y = _write(geometry, pairs.S, row, s), _write(geometry, pairs.Y, row, y)
     return Pairs(S, Y, *bordered(pairs, row, _dot(geometry, S, y), sy), apart=pairs.apart)
 
@@ -192,16 +194,15 @@ def _compiled(geometry: Manifold, pairs: Pairs) -> Any:
 
 
 def _remember_compiled(
-    fast: Any, pairs: Pairs, row: int, s: Tangent, y: Cotangent, sy: float
+    fast: Any, pairs: Pairs, s: Tangent, y: Cotangent, sy: float, needed: tuple[int, ...]
 ) -> Pairs:
     """`bordered` in one call, with the pair written into its row."""
-    rows, inverse, diagonal = (*pairs.rows, row), pairs.inverse.copy(), pairs.diagonal.copy()
-    gone, rows = (rows[0], rows[1:]) if len(rows) == len(diagonal) else (-1, rows)
+    row, gone, kept = with_row(pairs, needed)
     write = fast.leaves_remember
     if not isinstance(s, tuple):
         write, s, y = fast.remember_pair, np.ascontiguousarray(s), np.ascontiguousarray(y)
-    write(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
-    return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows, apart=pairs.apart)
+    write(kept.S, kept.Y, row, gone, s, y, sy, kept.inverse, kept.diagonal)
+    return kept if pairs.apart is None else kept._replace(apart=pairs.apart)
 
 
 # -- blocks: one array (m, *shape) a leaf; products with them are matrix products, whatever m is --
@@ -290,18 +291,78 @@ def matrix_aim(
     """
     if isinstance(geometry, Product):
         return _tree_aim(geometry, pairs, X, G, gamma, metric)
+    k = kernels_of_rays(geometry, X, G)
+    if k is None or pairs.S is None:
+        return None
+    known, room = _archer(geometry, pairs, X, G, metric)
+    slope, *small = k.compiled.matrix_aim(*known, gamma)
+    return _aimed_along(geometry, k, X, metric, room, slope, small)
+
+
+def matrix_arrival(
+    geometry: Manifold,
+    pairs: Pairs,
+    pair: Secant,
+    sy: float,
+    needed: tuple[int, ...],
+    gamma: float,
+    X: Point,
+    G: Cotangent,
+    metric: Metric,
+) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
+    """`remember` of a pair, γ averaged with the old one, and `matrix_aim`, in one call.
+
+    None where there is no such kernel, or no blocks.
+    """
+    k = kernels_of_rays(geometry, X, G) if pairs.S is not None and pairs.apart is None else None
+    if k is None or type(pair.curvature) is not Curvature:
+        return None
+    row, gone, kept = with_row(pairs, needed)
+    known, room = _archer(geometry, kept, X, G, metric)
+    new = row, gone, rows(pair.s), rows(pair.y), sy, rows(pair.curvature.B), pair.curvature.yy
+    gamma, slope, *small = k.compiled.matrix_arrival(*known, gamma, *new)
+    return kept, gamma, _aimed_along(geometry, k, X, metric, room, slope, small)
+
+
+def with_row(pairs: Pairs, needed: tuple[int, ...]) -> tuple[int, int, Pairs]:
+    """The row of a new pair, the row that counts no more (or −1), and pairs to be written to."""
+    row = free_row(needed)
+    used, gone = (*pairs.rows, row), -1
+    if len(used) == len(pairs.diagonal):
+        gone, used = used[0], used[1:]
+    return row, gone, Pairs(pairs.S, pairs.Y, pairs.inverse.copy(), pairs.diagonal.copy(), used)
+
+
+def _archer(
+    geometry: Any, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
+) -> tuple[tuple[Any, ...], tuple[Tangent, Frame]]:
+    """What both kernels begin with, and the room for direction and frame that is in it."""
+    room = T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
+    D = None if metric.D is None else rows(metric.D)
+    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
+    return (*pairs[:4], rows(G), X, D, omega, theta, T, *frame), room
+
+
+def _aimed_along(
+    geometry: Any,
+    k: Kernels,
+    X: Array,
+    metric: Metric,
+    room: tuple[Tangent, Frame],
+    slope: float,
+    small: Any,
+) -> tuple[Tangent, float, Curve]:
+    T, frame = room
+    ray = FastTangentRay.prepared(k, X, T, frame, small)
+    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+
+
+def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
+    """The kernels of a matrix whose rays the compiled ones prepare; None for other points."""
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
-    if X.shape[-1] < 2 or pairs.S is None or faster(k, X, G) is not compiled:
-        return None
-    T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
-    D = None if metric.D is None else rows(metric.D)
-    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
-    known = *pairs[:4], gamma, rows(G), X, D, omega, theta
-    slope, *small = k.compiled.matrix_aim(*known, T, *frame)
-    ray = FastTangentRay.prepared(k, X, T, frame, small)
-    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+    return k if X.shape[-1] > 1 and faster(k, X, G) is compiled else None
 
 
 def _tree_aim(
