@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -42,10 +42,10 @@ from .plain_pairs import (
     is_plain,
     no_plain_pairs,
     parted,
-    place_for,
     plain_direction,
     remember_plain,
     remembered_and_aimed,
+    slope_and_curve,
     worth_keeping,
 )
 from .problem import LEAST_COSINE, Problem
@@ -82,7 +82,7 @@ class State(NamedTuple):
         aim = self.aim
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
-        found = _aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
+        found = slope_and_curve(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
         return self._replace(aim=aim._replace(curve=found[1]))
 
 
@@ -196,7 +196,7 @@ class LBFGS:
         return replace(self, cost=cost)
 
     def step(self, problem: Problem, s: State) -> State:
-        search = self._search if s.rows.known is None else self._short_search
+        search = self._search if s.rows.known is None else self._searches_by_rows[s.rows.exact]
         taken = search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)
@@ -209,8 +209,10 @@ class LBFGS:
         return SecantSearch(self.sufficient_decrease, self.curvature, self.longest)
 
     @cached_property
-    def _short_search(self) -> SecantSearch:
-        return replace(self._search, longest=min(self.longest, LONGEST_BY_ROWS))
+    def _searches_by_rows(self) -> tuple[SecantSearch, SecantSearch]:
+        """Of steps by an inexact model, and by an exact one, which asks for no pair."""
+        short = replace(self._search, longest=min(self.longest, LONGEST_BY_ROWS))
+        return short, replace(short, paired=False)
 
     def _arrive(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
@@ -219,10 +221,10 @@ class LBFGS:
         if len(learned) > 1 or learned[0].metric.horizontal:
             learned, kept = still_invariant(geometry, x, at, learned)
             pairs = pairs if kept else pairs.forgotten()
-        rows, old = s.rows, s.rows.known
+        rows, old, aimed = s.rows, s.rows.known, None
         if self.rows is not None and not (old is None and rows.looking is None):
-            ends, span = StepEnds(s.x, s.at, x, at), learned[0].metric.horizontal
-            rows = self.rows.observe(problem, rows, ends, span)
+            ends = StepEnds(s.x, s.at, x, at)
+            rows, aimed = self.rows.observe_and_aim(problem, rows, ends, learned[0].metric)
         elif self.rows is not None and rows.leaves:
             ends = StepEnds(s.x, s.at, x, at)
             rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
@@ -232,8 +234,10 @@ class LBFGS:
             pairs, learned = self._without(problem, s.rows, x, at, learned, pairs)  # a stack's
         known = rows.known
         if known is not None and known.exact:
-            return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
-        if old is not None and old.exact:
+            here = problem, x, at, NOTHING, learned, gamma, rows, taken.watch
+            return self._aimed(*here, aimed=aimed)
+        if pair is None:  # of a step by an exact model that ends here
+            pair = s.aim.curve.secant_pair(taken.t, s.at, at)
             pairs, learned = self._without(problem, s.rows, x, at, learned)
         elif self.metric and problem.precond is None and known is None and old is None:
             # Steps of the row model are no sample of curvature: nothing is learned from them.
@@ -321,10 +325,12 @@ class LBFGS:
         rows: Rows = OFF,
         watch: Watch = Watch(),  # noqa: B008 - a constant
         after: bool = False,
+        aimed: tuple[Tangent, float, Curve] | None = None,
     ) -> State:
         """The state at x with its search direction; memory that does not descend is forgotten.
 
-        ``after`` a step pairs without blocks have done their work.
+        ``after`` a step pairs without blocks have done their work.  ``aimed``: direction, slope and
+        curve, where they are known.
         """
         geometry, forgot, matrix = problem.geometry, False, rows.known is not None
         modelled = matrix or (rows.leaves != () and rows.on)
@@ -333,21 +339,20 @@ class LBFGS:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
-        aimed = None
         if pairs.rows and pairs.changes is None and problem.precond is None and not modelled:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
+            aimed = T, *slope_and_curve(geometry, x, at, T, metric, pairs)
         T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = slope_and_curve(geometry, x, at, T, metric, pairs)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = slope_and_curve(geometry, x, at, T, metric, pairs)
         aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
         expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
@@ -434,15 +439,6 @@ class LBFGS:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
         return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
-
-
-def _aim_along(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
-) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
-    if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
-    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def _smoothed(old: float, new: float) -> float:

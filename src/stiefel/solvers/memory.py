@@ -290,18 +290,25 @@ def matrix_aim(
     """
     if isinstance(geometry, Product):
         return _tree_aim(geometry, pairs, X, G, gamma, metric)
-    if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
-        return None
-    k = geometry.kernels_at(X)
-    if X.shape[-1] < 2 or pairs.S is None or faster(k, X, G) is not compiled:
+    k = kernels_of_rays(geometry, X, G)
+    if k is None or pairs.S is None:
         return None
     T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
     D = None if metric.D is None else rows(metric.D)
-    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
+    omega = 0.0 if metric.horizontal else metric.omega
+    theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
     known = *pairs[:4], gamma, rows(G), X, D, omega, theta
     slope, *small = k.compiled.matrix_aim(*known, T, *frame)
     ray = FastTangentRay.prepared(k, X, T, frame, small)
     return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+
+
+def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
+    """The kernels of a matrix whose rays the compiled ones prepare; None for other points."""
+    if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
+        return None
+    k = geometry.kernels_at(X)
+    return k if X.shape[-1] > 1 and faster(k, X, G) is compiled else None
 
 
 def _tree_aim(
