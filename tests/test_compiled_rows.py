@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 import stiefel
 from stiefel import Stiefel
 from stiefel.backends.arrays import kernels_for
+from stiefel.geometry.metric import CANONICAL
 from stiefel.objectives import Brockett
-from stiefel.solvers import METHODS, row_compiled, row_memory, row_model, row_ritz
-from stiefel.solvers.row_model import Columns, Known
+from stiefel.solvers import METHODS, memory, row_compiled, row_memory, row_model, row_ritz
+from stiefel.solvers.problem import Problem
+from stiefel.solvers.row_model import Columns, Known, RowModel
+from stiefel.solvers.row_recognition import StepEnds
 from stiefel.types import Gradient
 
 KERNELS = kernels_for(np.zeros(1)).compiled
@@ -204,6 +207,125 @@ def test_the_inverse(size, offset, turns, sign):
 
     found, expected = both(inverse)
     assert_near(found / np.abs(expected).max(), expected / np.abs(expected).max(), 1e-6)
+
+
+# -- a step in one call ----------------------------------------------------------------------------
+
+
+def a_step(size, offset, full=False, errors=0.0):
+    """A model of f = ½ tr(XᴴAXM) + Re tr(CᴴX), and a step from X to the next point."""
+    seed, extra, k, used, is_complex = size
+    s = drawn((seed, extra, max(k, 2), max(used, 3) if full else used, is_complex), errors)
+    C, M = (0.3 * s.normal(s.n, s.k) - s.X if offset else None), np.linalg.inv(s.D)
+    geometry = Stiefel().bind(s.X)
+
+    def at(X):
+        return Problem.known(0.0, geometry.gradient(X, s.A @ X @ M + (C if offset else 0.0)))
+
+    ends = StepEnds(s.X, at(s.X), s.next, at(s.next))
+    s.G, s.level = ends.at0.G, ends.at0.level
+    known = s.known(False)._replace(offset=C)
+    if full:
+        known = known._replace(memory=known.memory._replace(W=s.W[: s.used].copy()))
+    return s, geometry, known, ends
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.booleans(), st.booleans(), st.booleans())
+def test_a_step_in_one_call(size, offset, full, horizontal):
+    s, geometry, known, ends = a_step(size, offset, full)
+    model, metric = RowModel(ritz=1), CANONICAL._replace(horizontal=horizontal)
+    found = model.advanced(geometry, known, ends, metric)
+    if full and not len(known.ritz.theta):
+        assert found is None
+        return
+    new, (T, slope, ray) = found
+    X, at = ends.X, ends.at
+
+    def by_the_text():
+        expected = model._grown(s.kernels, known, ends)
+        pairs = memory.NOTHING
+        return expected, model.direction(geometry, expected, pairs, X, at, horizontal)
+
+    _, (expected, direction) = both(by_the_text)
+    assert new.memory.used == expected.memory.used and new.exact and new.resets == known.resets
+    assert new.memory.W is not known.memory.W if full else new.memory.W is known.memory.W
+    if not full:  # combinations are known up to rotations
+        assert_same_memory(new.memory, expected.memory)
+    assert_near(new.ritz.theta, expected.ritz.theta, 1e-7)
+    scale = np.abs(direction).max()
+    assert_near(T / scale, direction / scale, 1e-6)
+    np.testing.assert_allclose(slope, geometry.dot(at.G, T))
+    along = geometry.ray_along(X, T, metric)
+    assert ray.length == along.length and ray.defect == along.defect
+    np.testing.assert_array_equal(ray(0.3), along(0.3))
+
+
+@pytest.mark.parametrize("case", ["only rotates", "contradicts", "older blocks contradict"])
+def test_unusual_steps_are_left_to_the_text(case):
+    s, geometry, known, ends = a_step((0, 10, 3, 3, False), True)
+    if case == "only rotates":
+        turn = stiefel.nearest(np.eye(3) + 0.1 * s.normal(3, 3))
+        ends = ends._replace(X=s.X @ turn)
+    elif case == "contradicts":
+        ends = ends._replace(at=ends.at._replace(G=s.normal(s.n, s.k)))
+    else:
+        W = known.memory.W.copy()
+        W[: s.used] = s.normal(s.used, 2 * s.k, s.n)
+        again = row_memory.with_grams(s.kernels, W, s.used, known.memory.XA, ends.at0.G)
+        known = known._replace(memory=again)
+        assert RowModel()._grown(s.kernels, known, ends).resets == 1
+    assert RowModel().advanced(geometry, known, ends, CANONICAL) is None
+
+
+def test_a_full_memory_without_ritz_pairs_begins_anew():
+    """All of A that was seen is below the shifts."""
+    s, geometry, known, ends = a_step((4565, 1, 2, 3, False), False, full=True)
+    known = known._replace(ritz=row_ritz.RitzPairs(known.ritz.T[:, :0], known.ritz.theta[:0]))
+    assert RowModel().advanced(geometry, known, ends, CANONICAL) is None
+    assert RowModel()._grown(s.kernels, known, ends).memory.used == 2
+
+
+def test_one_call_takes_the_way_of_the_text():
+    x0 = stiefel.random_point(60, 3, seed=1)
+    A, B = np.random.default_rng(0).standard_normal((2, 60, 60))
+
+    def f(X):
+        E = A @ X - B[:, :3]
+        return 0.5 * np.vdot(E, E), A.T @ E
+
+    found = stiefel.minimize(f, x0, rtol=1e-6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowModel, "advanced", lambda *known: None)
+        expected = stiefel.minimize(f, x0, rtol=1e-6)
+    assert found.nfev == expected.nfev
+    assert_near(found.x, expected.x, 1e-5)
+
+
+def test_wrong_arrays_of_a_step_are_refused():
+    _, geometry, known, ends = a_step((3, 10, 2, 3, False), True, full=True)
+    given = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_compiled, "advanced", lambda *known: given.append(known))
+        RowModel(ritz=1).advanced(geometry, known, ends, CANONICAL)
+    (given,) = given
+    taken = []
+
+    class Listener:
+        def rows_step(self, *arguments):
+            taken.extend(arguments)
+
+    row_compiled.advanced(Listener(), *given[1:])
+    assert KERNELS.rows_step(*taken) is not None
+    for i, argument in enumerate(taken):
+        if isinstance(argument, np.ndarray) and i not in (9, 10):
+            with pytest.raises(ValueError, match=r"array|memory|axes"):
+                KERNELS.rows_step(*taken[:i], argument.reshape(-1)[:-1], *taken[i + 1 :])
+    for vectors, lowest in ((0, 2), (3, 2), (6, 2), (2, 2), (4, -1), (10**9, 2)):
+        with pytest.raises(ValueError, match="room"):
+            KERNELS.rows_step(*taken[:3], vectors, lowest, *taken[5:])
+    with pytest.raises(TypeError, match="expected"):
+        KERNELS.rows_step(*taken[:-1])
 
 
 # -- eigenvalues of small matrices: `eigen.inc` ---------------------------------------------------

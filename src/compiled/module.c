@@ -70,6 +70,7 @@ static PyMethodDef kernels[] = {
     KERNEL(rows_combined),
     KERNEL(rows_ritz),
     KERNEL(rows_inverse),
+    KERNEL(rows_step),
     KERNEL(normal_factor),
     KERNEL(normal_solve),
     KERNEL(tangent_part),

@@ -10,27 +10,47 @@
 #include "blas.h"
 #include "eigen.h"
 #include "entries.h"
+#include "matrices.h"
 
 /* Tall matrices are read in blocks of so many rows, of 5k entries each: 512 KiB of real numbers. */
 #define ROWS_OF_BLOCK(k) ((k) < 800 ? 13107 / (k) : 16)
 
 enum { NO_TURNS, UNCOUPLED, COUPLED };
 
+/* What one step of an exact model reads, and then what it fills; see rows_step.inc. */
+typedef struct {
+    Py_ssize_t n, k, p, m; /* sizes; vectors and Ritz pairs before */
+    Py_ssize_t q, lowest;  /* vectors of the smaller memory, and the lowest Ritz vectors among them */
+    double decay, least, dependent, unreliable, softest, left_out;
+    int turns;
+    void *W, *smaller; /* the memory; room for the smaller one, NULL if it is not full */
+    const void *XA0, *WW0, *WX0, *normal0, *basis0;
+    const void *X, *G, *rotation, *level, *offset; /* the point, and C₀ or NULL */
+    const void *D, *half, *inverse_half, *vectors;
+    const double *gaps;
+    void *XA, *WW, *WX, *XX, *seen, *columns, *F, *normal, *basis, *direction, *frame;
+    double *c, *theta;
+} RowStep;
+
+enum { UNUSUAL = -3 };
+
 #include "real_entries.inc"
 #include "rows.inc"
 #include "rows_ritz.inc"
 #include "rows_rotations.inc"
 #include "rows_inverse.inc"
+#include "rows_step.inc"
 
 #include "complex_entries.inc"
 #include "rows.inc"
 #include "rows_ritz.inc"
 #include "rows_rotations.inc"
 #include "rows_inverse.inc"
+#include "rows_step.inc"
 
 /* An n×k point and the memory (blocks, 2k, n), of which `used` blocks count. */
 typedef struct {
-    Py_ssize_t n, k, p;
+    Py_ssize_t n, k, p, blocks;
     size_t e;
     void *W;
 } Memory;
@@ -41,7 +61,7 @@ static Memory memory_of(Arrays *a, PyObject *W, PyObject *used, int more)
     Py_ssize_t shape[3] = {0, 0, 0};
     long blocks = integer(a, used);
     m.W = more ? writable_array(a, W, 3, shape, &m.e) : shaped_array(a, W, 3, shape, &m.e);
-    m.n = shape[2], m.k = shape[1] / 2, m.p = (Py_ssize_t)blocks * m.k;
+    m.n = shape[2], m.k = shape[1] / 2, m.p = (Py_ssize_t)blocks * m.k, m.blocks = shape[0];
     if (!a->failed && (m.n < 1 || m.k < 1 || shape[1] % 2 || blocks < 1 || blocks + more > shape[0] ||
                        (m.e != sizeof(double) && m.e != sizeof(zdouble)))) {
         PyErr_Format(PyExc_ValueError, "a memory of %zd by %zd by %zd entries of %zd bytes does not "
@@ -214,4 +234,69 @@ PyObject *rows_inverse(PyObject *self, PyObject *const *args, Py_ssize_t count)
     FOR_ENTRIES(s.e, info = d_inverse(n, &real, s.W, XA, G, seen, rotation, sign, turns, out),
                 info = z_inverse(n, &complex_, s.W, XA, G, seen, rotation, sign, turns, out))
     return finish(&a, judged(&a, info) ? Py_NewRef(Py_None) : NULL);
+}
+
+/* The room for a smaller memory, and which vectors it takes; None where the memory is not full. */
+static void room_of(Arrays *a, RowStep *s, Memory w, PyObject *room, PyObject *q, PyObject *lowest)
+{
+    s->q = (Py_ssize_t)integer(a, q), s->lowest = (Py_ssize_t)integer(a, lowest);
+    if (room == Py_None || a->failed)
+        return;
+    s->smaller = array(a, room, w.blocks * 2 * w.k * w.n, w.e, WRITE);
+    Py_ssize_t low = s->m < s->lowest ? s->m : s->lowest, others = s->m - low;
+    if (s->lowest < 0 || s->q < w.k || s->q % w.k || s->q > w.p || s->q + w.k > w.blocks * w.k ||
+        low + (others < w.k ? others : w.k) > s->q)
+        refuse(a, "the smaller memory has no room for its vectors");
+}
+
+/* rows_step(W, used, room for a smaller memory or None, its vectors, how many of them are lowest Ritz
+ * vectors; XA₀, WW₀, WX₀, normal₀, T₀, θ₀; X, G, rotation, level, C₀ or None; D, D½, D^{-½}, vectors,
+ * gaps; decay, least normal part, dependent, unreliable, softest, rotation left out; turns; XA, WW, WX,
+ * XX, seen, c, W, F, normal, T, θ, −HG, frame)
+ * -> None if the step is unusual; the number of Ritz pairs, ⟨G, −HG⟩, what `prepare_tangent` returns */
+PyObject *rows_step(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double out[4] = {0.0};
+    Py_ssize_t found = 0, m = ANY;
+    if (!counted(count, 41))
+        return NULL;
+    Memory w = memory_of(&a, args[0], args[1], args[2] == Py_None);
+    Py_ssize_t n = w.n, k = w.k, p = w.p, tall = n * k, square = k * k;
+    size_t e = w.e;
+    (void)real_numbers(&a, args[10], &m, READ);
+    RowStep s = {.n = n, .k = k, .p = p, .m = m < 0 ? 0 : m, .W = w.W};
+    room_of(&a, &s, w, args[2], args[3], args[4]);
+    Py_ssize_t q = k + (s.smaller == NULL ? p : s.q);
+    s.XA0 = array(&a, args[5], 2 * tall, e, READ), s.WW0 = array(&a, args[6], 4 * p * p, e, READ);
+    s.WX0 = array(&a, args[7], 4 * p * k, e, READ), s.normal0 = array(&a, args[8], 4 * p * p, e, READ);
+    s.basis0 = array(&a, args[9], p * s.m, e, READ);
+    s.X = array(&a, args[11], tall, e, READ), s.G = array(&a, args[12], tall, e, READ);
+    s.rotation = array(&a, args[13], square, e, READ), s.level = array(&a, args[14], square, e, READ);
+    s.offset = optional_array(&a, args[15], tall, e);
+    s.D = array(&a, args[16], square, e, READ), s.half = array(&a, args[17], square, e, READ);
+    s.inverse_half = array(&a, args[18], square, e, READ);
+    s.vectors = array(&a, args[19], square, e, READ);
+    s.gaps = array(&a, args[20], square, sizeof(double), READ);
+    s.decay = number(&a, args[21]), s.least = number(&a, args[22]);
+    s.dependent = number(&a, args[23]), s.unreliable = number(&a, args[24]);
+    s.softest = number(&a, args[25]), s.left_out = number(&a, args[26]);
+    s.turns = (int)integer(&a, args[27]);
+    s.XA = array(&a, args[28], 2 * tall, e, WRITE), s.WW = array(&a, args[29], 4 * q * q, e, WRITE);
+    s.WX = array(&a, args[30], 4 * q * k, e, WRITE), s.XX = array(&a, args[31], 4 * square, e, WRITE);
+    s.seen = array(&a, args[32], (2 * q + k) * k, e, WRITE);
+    s.c = array(&a, args[33], k, sizeof(double), WRITE);
+    s.columns = array(&a, args[34], square, e, WRITE), s.F = array(&a, args[35], square, e, WRITE);
+    s.normal = array(&a, args[36], 4 * q * q, e, WRITE), s.basis = array(&a, args[37], q * q, e, WRITE);
+    s.theta = array(&a, args[38], q, sizeof(double), WRITE);
+    s.direction = array(&a, args[39], tall, e, WRITE);
+    s.frame = array(&a, args[40], 16 * square, e, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    FOR_ENTRIES(e, found = d_step(&s, out), found = z_step(&s, out))
+    if (found == UNUSUAL)
+        return finish(&a, Py_NewRef(Py_None));
+    if (!judged(&a, found))
+        return finish(&a, NULL);
+    return finish(&a, Py_BuildValue("ndddd", found, out[0], out[1], out[2], out[3]));
 }

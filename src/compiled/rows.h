@@ -10,5 +10,6 @@ PyObject *rows_grams(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *rows_combined(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *rows_ritz(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *rows_inverse(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *rows_step(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import memory, row_leaves
@@ -42,10 +43,10 @@ from .plain_pairs import (
     is_plain,
     no_plain_pairs,
     parted,
-    place_for,
     plain_direction,
     remember_plain,
     remembered_and_aimed,
+    slope_and_curve,
     worth_keeping,
 )
 from .problem import LEAST_COSINE, Problem
@@ -82,7 +83,7 @@ class State(NamedTuple):
         aim = self.aim
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
-        found = _aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
+        found = slope_and_curve(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
         return self._replace(aim=aim._replace(curve=found[1]))
 
 
@@ -196,7 +197,7 @@ class LBFGS:
         return replace(self, cost=cost)
 
     def step(self, problem: Problem, s: State) -> State:
-        search = self._search if s.rows.known is None else self._short_search
+        search = self._search if s.rows.known is None else self._searches_by_rows[s.rows.exact]
         taken = search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)
@@ -209,20 +210,22 @@ class LBFGS:
         return SecantSearch(self.sufficient_decrease, self.curvature, self.longest)
 
     @cached_property
-    def _short_search(self) -> SecantSearch:
-        return replace(self._search, longest=min(self.longest, LONGEST_BY_ROWS))
+    def _searches_by_rows(self) -> tuple[SecantSearch, SecantSearch]:
+        """Of steps by an inexact model, and by an exact one, which asks for no pair."""
+        short = replace(self._search, longest=min(self.longest, LONGEST_BY_ROWS))
+        return short, replace(short, paired=False)
 
     def _arrive(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
-        pairs, gamma, learned = s.pairs, s.gamma, s.learned
+        pairs, learned = s.pairs, s.learned
         if len(learned) > 1 or learned[0].metric.horizontal:
             learned, kept = still_invariant(geometry, x, at, learned)
             pairs = pairs if kept else pairs.forgotten()
-        rows, old = s.rows, s.rows.known
+        rows, old, aimed = s.rows, s.rows.known, None
         if self.rows is not None and not (old is None and rows.looking is None):
-            ends, span = StepEnds(s.x, s.at, x, at), learned[0].metric.horizontal
-            rows = self.rows.observe(problem, rows, ends, span)
+            ends = StepEnds(s.x, s.at, x, at)
+            rows, aimed = self.rows.observe_and_aim(problem, rows, ends, learned[0].metric)
         elif self.rows is not None and rows.leaves:
             ends = StepEnds(s.x, s.at, x, at)
             rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
@@ -232,35 +235,48 @@ class LBFGS:
             pairs, learned = self._without(problem, s.rows, x, at, learned, pairs)  # a stack's
         known = rows.known
         if known is not None and known.exact:
-            return self._aimed(problem, x, at, NOTHING, learned, gamma, rows, taken.watch)
-        if old is not None and old.exact:
+            here = problem, x, at, NOTHING, learned, s.gamma, rows, taken.watch
+            return self._aimed(*here, aimed=aimed)
+        if pair is None:  # of a step by an exact model that ends here
+            pair = s.aim.curve.secant_pair(taken.t, s.at, at)
             pairs, learned = self._without(problem, s.rows, x, at, learned)
         elif self.metric and problem.precond is None and known is None and old is None:
             # Steps of the row model are no sample of curvature: nothing is learned from them.
             learned = self.metric.observe(geometry, x, pair, learned)
-        sy = taken.sy
-        length = taken.t * s.aim.curve.length  # of s: the transport is isometric
-        yy = squared_length(geometry, pair)
-        aimed = None
-        if sy > self.caution * length * math.sqrt(yy):
-            if known is None and problem.precond is None:
-                at_once = pairs, pair, sy, s.pairs.rows, gamma, x, at.G, learned[0].metric
-                found = matrix_arrival(geometry, *at_once)
-                if found is not None:
-                    pairs, gamma, aimed = found
-                    here = problem, x, at, pairs, learned, gamma, rows, taken.watch, True
-                    return self._aimed(*here, aimed=aimed)
-            pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
-            square = learned_squared_change(problem, x, pair, learned, at.aux)
-            mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
-            gamma = _smoothed(mean, sy / square) if square > 0 else gamma
-            if pairs.apart is not None:
-                phi = partial(raised_by_learned, problem, x, learned, None, False)
-                apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
-                pairs = pairs._replace(apart=apart)
-        elif not gamma:  # no positive curvature yet: as far again
-            gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
-        return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)
+        with_pair = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
+        pairs, gamma, aimed = with_pair
+        here = problem, x, at, pairs, learned, gamma, rows, taken.watch
+        return self._aimed(*here, after=True, aimed=aimed)
+
+    def _kept(
+        self,
+        problem: Problem,
+        s: State,
+        taken: SearchStep,
+        pair: Secant,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+        modelled: bool,
+    ) -> tuple[Pairs, float, tuple[Tangent, float, Curve] | None]:
+        """Pairs with that of the step, γ, and where to go where one call finds all of it."""
+        (t, x, at, _, sy, _), geometry, gamma = taken, problem.geometry, s.gamma
+        length = t * s.aim.curve.length  # of s: the transport is isometric
+        if not sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
+            # No positive curvature yet: as far again.
+            return pairs, gamma or -t * s.aim.slope / (s.at.norm * s.at.norm), None  # ** rounds
+        if not modelled and problem.precond is None:
+            of_step = pair, sy, s.pairs.rows, gamma, x, at.G, learned[0].metric
+            if found := matrix_arrival(geometry, pairs, *of_step):
+                return found
+        pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
+        square = learned_squared_change(problem, x, pair, learned, at.aux)
+        mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
+        gamma = _smoothed(mean, sy / square) if square > 0 else gamma
+        if pairs.apart is not None:
+            phi = partial(raised_by_learned, problem, x, learned, None, False)
+            apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
+            pairs = pairs._replace(apart=apart)
+        return pairs, gamma, None
 
     def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
@@ -333,7 +349,8 @@ class LBFGS:
     ) -> State:
         """The state at x with its search direction; memory that does not descend is forgotten.
 
-        ``after`` a step pairs without blocks have done their work.
+        ``after`` a step pairs without blocks have done their work.  ``aimed``: direction, slope and
+        curve, where they are known.
         """
         geometry, forgot, matrix = problem.geometry, False, rows.known is not None
         modelled = matrix or (rows.leaves != () and rows.on)
@@ -342,20 +359,21 @@ class LBFGS:
             aim = Aim(at.G, 0.0, geometry.ray(x, at.G))
             return State(x, bare, aim, pairs, learned, gamma, rows=rows, watch=watch)
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
-        if aimed is None and pairs.rows and pairs.changes is None and problem.precond is None and not modelled:
+        plain = pairs.changes is None and problem.precond is None and not modelled
+        if aimed is None and pairs.rows and plain:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
+            aimed = T, *slope_and_curve(geometry, x, at, T, metric, pairs)
         T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = slope_and_curve(geometry, x, at, T, metric, pairs)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = slope_and_curve(geometry, x, at, T, metric, pairs)
         aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
         expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
@@ -442,15 +460,6 @@ class LBFGS:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
         return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
-
-
-def _aim_along(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
-) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
-    if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
-    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def _smoothed(old: float, new: float) -> float:

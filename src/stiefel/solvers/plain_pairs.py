@@ -159,6 +159,15 @@ def place_for(pairs: Pairs) -> PairPlace | None:
     return PairPlace(pairs.S, _rows_with(pairs.rows, len(pairs.diagonal)))
 
 
+def slope_and_curve(
+    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
+) -> tuple[float, Curve]:
+    """⟨∇f, T⟩ and the curve along T, which writes plain pairs where they are kept."""
+    if pairs.changes is not None and hasattr(geometry, "aim_along"):
+        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
+    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+
+
 def _rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:
     """These rows and a free one, without the oldest if they are many."""
     if len(rows) + 1 < most:

@@ -110,3 +110,49 @@ def applied_inverse(
     T = np.empty(G.shape, G.dtype)
     fast.rows_inverse(*memory, rows(G), *map(rows, small), softest, sign, turns, T)
     return T
+
+
+def advanced(
+    fast: Any,
+    memory: tuple[Array, int, Array],
+    lowest: int,
+    before: tuple[NumpyArray, ...],
+    at: tuple[Array, ...],
+    offset: Array | None,
+    columns: tuple[NumpyArray, ...],
+    rules: tuple[float, ...],
+    turns: int,
+) -> tuple[Any, ...] | None:
+    """A step of the model from W, used and [X, AX]; None for an unusual one.
+
+    So many lowest Ritz vectors stay in a full memory, and the newest block.
+    Returns the memory; columns c, W and F; the normal Gram matrix; T and θ of Ritz pairs; direction
+    and slope; frame and numbers of the ray.
+    """
+    (W, used, XA0), X, kind, room = memory, at[0], at[0].dtype, None
+    (n, size), p = X.shape, used * X.shape[1]
+    if used == len(W):
+        pairs = len(before[-1])
+        kept = pairs if pairs <= lowest else lowest + min(pairs - lowest, size)
+        p, room = -(-kept // size) * size, np.zeros(W.shape, kind)
+    q, two = p + size, 2 * size
+    XA, WW, WX = (
+        np.empty((n, two), kind),
+        np.empty((2 * q, 2 * q), kind),
+        np.empty((2 * q, two), kind),
+    )
+    XX, seen = np.empty((two, two), kind), np.empty((2 * q + size, size), kind)
+    c, columns_there, F = np.empty(size), np.empty((size, size), kind), np.empty((size, size), kind)
+    normal, T, theta = np.empty((2 * q, 2 * q), kind), np.empty(q * q, kind), np.empty(q)
+    direction, frame = np.empty((n, size), kind), np.empty((4, two, two), kind)
+    found = fast.rows_step(
+        W, used, room, p, lowest, XA0, *map(rows, before), *map(rows, at), offset,
+        *map(rows, columns), *rules, turns,
+        XA, WW, WX, XX, seen, c, columns_there, F, normal, T, theta, direction, frame,
+    )  # fmt: skip
+    if found is None:
+        return None
+    count, slope, *numbers = found
+    ritz = T[: q * count].reshape(q, count), theta[:count]
+    new = W if room is None else room, XA, q // size, (WW, WX, XX), seen
+    return new, (c, columns_there, F), normal, ritz, direction, slope, frame, numbers

@@ -39,15 +39,17 @@ import numpy as np
 
 from stiefel.backends.base import Kernels
 from stiefel.backends.numpy import eigh
-from stiefel.types import Array, Gradient, Manifold, NumpyArray
+from stiefel.geometry.cayley import Frame
+from stiefel.geometry.compiled import FastTangentRay
+from stiefel.types import Array, Curve, Gradient, Manifold, Metric, NumpyArray, Tangent
 
 from . import row_compiled, row_memory, row_ritz
-from .memory import Pairs, apply_inverse
+from .memory import Pairs, apply_inverse, kernels_of_rays
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
-from .row_memory import RowMemory, small
+from .row_memory import NORMAL, RowMemory, SubspaceGrams, small
 from .row_recognition import Looking, Recognised, StepEnds, looked
-from .row_ritz import RitzPairs, Stacked, lowest_and_newest
+from .row_ritz import DEPENDENT, UNRELIABLE, RitzPairs, Stacked, lowest_and_newest
 from .row_rotations import SOFTEST, coupled
 
 # Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
@@ -191,6 +193,16 @@ class RowModel:
             return Rows(None, self._begun(kernels, found, ends))
         return Rows(found)
 
+    def observe_and_aim(
+        self, problem: Problem, rows: Rows, ends: StepEnds, metric: Metric
+    ) -> tuple[Rows, Any]:
+        """`observe`, and direction, slope and curve from there where one call finds both."""
+        known = rows.known
+        ahead = known and known.exact and self.advanced(problem.geometry, known, ends, metric)
+        if not ahead:
+            return self.observe(problem, rows, ends, metric.horizontal), None
+        return Rows(None, ahead[0]), ahead[1]
+
     def off(self, known: Known | None, span: bool) -> Rows:
         """Without the model: for good, unless f is a function of the span and nearly quadratic."""
         lasting = known is None or known.exact or not span
@@ -208,7 +220,9 @@ class RowModel:
         old, columns, offset, normal, ritz, exact, resets = known
         X, at = ends.X, ends.at
         size = X.shape[1]
-        if old.full:
+        if old.full and not len(ritz.theta):
+            old = row_memory.newest(k, old, ends.at0.G)
+        elif old.full:
             C = lowest_and_newest(ritz, normal, self.ritz * size, size)
             old = row_memory.compressed(k, old, C, ends.at0.G)
         memory, of_newest, of_all = row_memory.grown(k, old, X, at, columns.D, offset)
@@ -217,6 +231,35 @@ class RowModel:
         if of_all > (self.decay if exact else self.nearly):
             memory, resets = row_memory.newest(k, memory, at.G), resets + 1
         return _with_ritz(k, memory, columns, small(k, at.level), offset, exact, resets)
+
+    def advanced(
+        self, geometry: Manifold, known: Known, ends: StepEnds, metric: Metric
+    ) -> tuple[Known, tuple[Tangent, float, Curve]] | None:
+        """`_grown`, `direction` and the ray along it, of an exact model, in one compiled call.
+
+        None where there is no such kernel, and after unusual steps, about which `_grown` decides.
+        """
+        (W, XA, used, grams, _), columns, offset, normal, ritz, exact, resets = known
+        _, _, X, at = ends
+        k = kernels_of_rays(geometry, X, at.G)
+        fast = k and row_compiled.row_kernels(k, X)
+        if fast is None or (used == len(W) and not len(ritz.theta)):
+            return None
+        turns, lowest = _turns(offset, metric.horizontal), self.ritz * X.shape[1]
+        theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
+        rules = self.decay, NORMAL, DEPENDENT, UNRELIABLE, SOFTEST, theta
+        before = grams.WW, grams.WX, normal.WW, ritz.T, ritz.theta
+        here = X, at.G, at.rotation, at.level
+        known_there = (W, used, XA), lowest, before, here, offset, columns[:5], rules, turns
+        made = row_compiled.advanced(fast, *known_there)
+        if made is None:
+            return None
+        (W, XA, used, products, seen), at_point, WW, pairs, T, slope, frame, numbers = made
+        memory = RowMemory(W, XA, used, SubspaceGrams(*products), seen)
+        columns = Columns(*columns[:5], *at_point)
+        new = Known(memory, columns, offset, Stacked(WW), RitzPairs(*pairs), exact, resets)
+        ray = FastTangentRay.prepared(k, X, T, Frame(*frame), numbers)
+        return new, (T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray)
 
     def direction(
         self,
@@ -273,9 +316,7 @@ def _inverse(
         kept, grams = (memory.W, memory.used, memory.XA), memory.grams
         of_columns = columns.c, columns.W, columns.F, columns.vectors, columns.gaps
         arrays = seen, rotation, grams.WX, grams.XX, normal.WW, ritz.T, ritz.theta, *of_columns
-        way = row_compiled.NO_TURNS
-        if turns:
-            way = row_compiled.UNCOUPLED if offset is None else row_compiled.COUPLED
+        way = _turns(offset, not turns)
         return row_compiled.applied_inverse(fast, kept, G, arrays, SOFTEST, sign, way)
     grams, c, W, WH = memory.grams, columns.c, columns.W, sign * columns.W.conj().T
     size, L = len(c), grams.L
@@ -299,6 +340,13 @@ def _inverse(
     xa[:size] = omega - (WX.conj().T.dot(uz) + L.dot(x)).dot(WH) - rotation.dot(own)
     xa[size:] = x.dot(WH)
     return row_memory.combination(k, memory, G, uz.dot(WH), own, xa)
+
+
+def _turns(offset: Array | None, horizontal: bool) -> int:
+    """What the compiled inverse does with rotations."""
+    if horizontal:
+        return row_compiled.NO_TURNS
+    return row_compiled.UNCOUPLED if offset is None else row_compiled.COUPLED
 
 
 def _apart(

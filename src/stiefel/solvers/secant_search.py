@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Gradient, Point
@@ -39,7 +39,7 @@ class SearchStep(NamedTuple):
     t: float
     X: Point
     at: Gradient
-    pair: Secant  # None while the search goes on
+    pair: Secant  # None while the search goes on, and where nobody asks for it
     sy: float  # ⟨s, y⟩ = t (s(t) − s₀): the transport is isometric
     watch: Watch
 
@@ -51,6 +51,7 @@ class SecantSearch:
     sufficient_decrease: float = 1e-4  # c₁
     curvature: float = 0.9  # c₂
     longest: float = 1.0
+    paired: bool = True  # whether anybody asks for the pair of the step
 
     def __call__(
         self, problem: Problem, start: Gradient, aim: Aim, watch: Watch
@@ -62,6 +63,7 @@ class SecantSearch:
         f_low, slope_low = f, slope
         kept: SearchStep | None = None
         step: SearchStep | None
+        pair: Any
         doubts: list[Witness] = []
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
@@ -71,8 +73,11 @@ class SecantSearch:
             if not at.finite:
                 high, t = t, low + 0.1 * (t - low)
                 continue
-            pair = curve.secant_pair(t, start, at)
-            end = _slope(problem, at, pair) / t
+            if self.paired:
+                pair = curve.secant_pair(t, start, at)
+                end = _slope(problem, at, pair) / t
+            else:
+                end = problem.geometry.dot(at.G, curve.transported_velocity(t))
             level = max(noise, rounding)
             rise, area = at.f - f, 0.5 * t * (slope + end)
             wanted = self.sufficient_decrease * t * slope
@@ -104,7 +109,7 @@ class SecantSearch:
                 break
         if kept is None:
             return None
-        pair = curve.secant_pair(kept.t, start, kept.at)
+        pair = curve.secant_pair(kept.t, start, kept.at) if self.paired else None
         return kept._replace(X=curve(kept.t), pair=pair)  # the same bits as before
 
 
