@@ -76,6 +76,25 @@ void *writable_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, s
     return with_shape(a, object, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, axes, shape, entry);
 }
 
+void *stacked_array(Arrays *a, PyObject *object, Py_ssize_t *many, Py_ssize_t *n, Py_ssize_t *k,
+                    size_t *entry)
+{
+    Py_buffer *view = opened(a, object, PyBUF_C_CONTIGUOUS);
+    *many = *n = *k = 0, *entry = sizeof(double);
+    if (view == NULL)
+        return NULL;
+    if (view->ndim < 2) {
+        PyErr_Format(PyExc_ValueError, "an array has %d axes; expected at least 2", view->ndim);
+        a->failed = 1;
+        return NULL;
+    }
+    *many = 1, *n = view->shape[view->ndim - 2], *k = view->shape[view->ndim - 1];
+    for (int i = 0; i < view->ndim - 2; i++)
+        *many *= view->shape[i];
+    *entry = (size_t)view->itemsize;
+    return view->buf;
+}
+
 double *real_numbers(Arrays *a, PyObject *object, Py_ssize_t *count, enum Access access)
 {
     int flags = PyBUF_C_CONTIGUOUS | (access == WRITE ? PyBUF_WRITABLE : 0);

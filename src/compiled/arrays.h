@@ -37,7 +37,11 @@ size_t entry_of(Arrays *a, PyObject *object);
 /* An array whose shape the kernel learns from it. */
 void *shaped_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry);
 
-/* The same, to be written. */
+/* A stack of so many n×k matrices, with any number of axes before the last two. */
+void *stacked_array(Arrays *a, PyObject *object, Py_ssize_t *many, Py_ssize_t *n, Py_ssize_t *k,
+                    size_t *entry);
+
+/* The same as `shaped_array`, to be written. */
 void *writable_array(Arrays *a, PyObject *object, int axes, Py_ssize_t *shape, size_t *entry);
 
 /* An array of doubles or of complex doubles, of any shape, as its real numbers.  `count` is how many

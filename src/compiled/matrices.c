@@ -1,4 +1,4 @@
-/* Kernels for one matrix: arguments in, the formulas of matrices.inc, numbers out. */
+/* Kernels for a matrix or a stack of them: arguments in, the formulas of matrices.inc, numbers out. */
 #include "matrices.h"
 
 #include <float.h>
@@ -40,6 +40,26 @@ const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k
     return X;
 }
 
+/* A matrix, or a stack of so many: of any number of axes, n×k the last two. */
+static const void *stack_like(Arrays *a, PyObject *object, Py_ssize_t *many, Py_ssize_t *n,
+                              Py_ssize_t *k, size_t *entry)
+{
+    const void *X = stacked_array(a, object, many, n, k, entry);
+    if (X != NULL && *entry != sizeof(double) && *entry != sizeof(zdouble))
+        refuse(a, "expected double precision");
+    else if (X != NULL && (*many < 1 || *n < 1 || *k < 1))
+        refuse(a, "a matrix has no entries");
+    return X;
+}
+
+/* Matrix i of a stack whose matrices have so many entries; NULL of nothing. */
+#define OF(A, entries) ((A) == NULL ? NULL : (void *)((char *)(A) + (size_t)(i * (entries)) * e))
+
+/* The kernel for every matrix i of a stack; see FOR_ENTRIES. */
+#define FOR_MATRICES(many, entry, real, complex)                                                   \
+    FOR_ENTRIES(entry, for (Py_ssize_t i = 0; i < (many); i++) { real; },                          \
+                for (Py_ssize_t i = 0; i < (many); i++) { complex; })
+
 static const void *square_like(Arrays *a, PyObject *object, Py_ssize_t *k, size_t *entry)
 {
     Py_ssize_t rows;
@@ -65,20 +85,23 @@ static int upright(Arrays *a, Py_ssize_t n, Py_ssize_t k)
 PyObject *lower_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     double square = 0.0;
     if (!counted(count, 5))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *E = array(&a, args[1], n * k, e, READ);
-    void *G = array(&a, args[2], n * k, e, WRITE);
-    void *rotation = array(&a, args[3], k * k, e, WRITE);
-    void *level = array(&a, args[4], k * k, e, WRITE);
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *E = array(&a, args[1], many * n * k, e, READ);
+    void *G = array(&a, args[2], many * n * k, e, WRITE);
+    void *rotation = array(&a, args[3], many * k * k, e, WRITE);
+    void *level = array(&a, args[4], many * k * k, e, WRITE);
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, square = d_lower_gradient(n, k, X, E, G, rotation, level),
-                square = z_lower_gradient(n, k, X, E, G, rotation, level))
+    FOR_MATRICES(many, e,
+                 square += d_lower_gradient(n, k, OF(X, n * k), OF(E, n * k), OF(G, n * k),
+                                            OF(rotation, k * k), OF(level, k * k)),
+                 square += z_lower_gradient(n, k, OF(X, n * k), OF(E, n * k), OF(G, n * k),
+                                            OF(rotation, k * k), OF(level, k * k)))
     return finish(&a, PyFloat_FromDouble(square));
 }
 
@@ -86,21 +109,31 @@ PyObject *lower_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count
 PyObject *prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
-    double out[2];
+    double out[2], sums[2] = {0.0, 0.0};
     if (!counted(count, 6))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *W = array(&a, args[1], n * k, e, READ);
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *W = array(&a, args[1], many * n * k, e, READ);
     void *frame[4];
     for (int i = 0; i < 4; i++)
-        frame[i] = array(&a, args[2 + i], 4 * k * k, e, WRITE);
+        frame[i] = array(&a, args[2 + i], many * 4 * k * k, e, WRITE);
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_prepare(n, k, X, W, frame[0], frame[1], frame[2], frame[3], out),
-                z_prepare(n, k, X, W, frame[0], frame[1], frame[2], frame[3], out))
-    return finish(&a, Py_BuildValue("dd", out[0], out[1]));
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < many; i++) {
+        void *f[4];
+        for (int j = 0; j < 4; j++)
+            f[j] = OF(frame[j], 4 * k * k);
+        if (e == sizeof(double))
+            d_prepare(n, k, OF(X, n * k), OF(W, n * k), f[0], f[1], f[2], f[3], out);
+        else
+            z_prepare(n, k, OF(X, n * k), OF(W, n * k), f[0], f[1], f[2], f[3], out);
+        sums[0] += out[0], sums[1] += out[1];
+    }
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("dd", sums[0], sums[1]));
 }
 
 void prepare_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *U,
@@ -116,40 +149,52 @@ void prepare_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, con
 PyObject *prepare_tangent(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
-    double out[3];
+    double out[3], sums[3] = {0.0, 0.0, 0.0};
     if (!counted(count, 7))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *U = array(&a, args[1], n * k, e, READ);
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *U = array(&a, args[1], many * n * k, e, READ);
     double theta = number(&a, args[2]);
     void *f[4];
     for (int i = 0; i < 4; i++)
-        f[i] = array(&a, args[3 + i], 4 * k * k, e, WRITE);
+        f[i] = array(&a, args[3 + i], many * 4 * k * k, e, WRITE);
     void *room = workspace(&a, e * aim_room(k));
     if (a.failed)
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS prepare_matrix(e, n, k, X, U, theta, f, out, room);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < many; i++) {
+        void *frame[4];
+        for (int j = 0; j < 4; j++)
+            frame[j] = OF(f[j], 4 * k * k);
+        prepare_matrix(e, n, k, OF(X, n * k), OF(U, n * k), theta, frame, out, room);
+        sums[0] += out[0], sums[2] += out[2];
+        sums[1] = out[1] > sums[1] || isnan(out[1]) ? out[1] : sums[1]; /* the fastest */
+    }
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("ddd", out[0], out[1], out[2]));
+    return finish(&a, Py_BuildValue("ddd", sums[0], sums[1], sums[2]));
 }
 
 /* displacement(K, t, N) */
 PyObject *displacement(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t two;
+    Py_ssize_t many, rows, two;
     size_t e;
     if (!counted(count, 3))
         return NULL;
-    const void *K = square_like(&a, args[0], &two, &e);
+    const void *K = stack_like(&a, args[0], &many, &rows, &two, &e);
     double t = number(&a, args[1]);
-    void *N = array(&a, args[2], two * two, e, WRITE);
+    void *N = array(&a, args[2], many * two * two, e, WRITE);
+    if (!a.failed && rows != two)
+        refuse(&a, "a generator is a square matrix");
     void *room = workspace(&a, e * (size_t)(two * two));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_displacement(two / 2, K, t, N, room), z_displacement(two / 2, K, t, N, room))
+    FOR_MATRICES(many, e,
+                 d_displacement(two / 2, OF(K, two * two), t, OF(N, two * two), room),
+                 z_displacement(two / 2, OF(K, two * two), t, OF(N, two * two), room))
     return finish(&a, Py_NewRef(Py_None));
 }
 
@@ -157,22 +202,26 @@ PyObject *displacement(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *point(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     if (!counted(count, 8))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *U = array(&a, args[1], n * k, e, READ), *f[3];
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *U = array(&a, args[1], many * n * k, e, READ), *f[3];
     for (int i = 0; i < 3; i++)
-        f[i] = array(&a, args[2 + i], 4 * k * k, e, READ);
+        f[i] = array(&a, args[2 + i], many * 4 * k * k, e, READ);
     double t = number(&a, args[5]);
-    void *Y = array(&a, args[6], n * k, e, WRITE);
-    void *N = array(&a, args[7], 4 * k * k, e, WRITE);
+    void *Y = array(&a, args[6], many * n * k, e, WRITE);
+    void *N = array(&a, args[7], many * 4 * k * k, e, WRITE);
     void *room = workspace(&a, e * (size_t)(5 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_point(n, k, X, U, f[0], f[1], f[2], t, Y, N, room),
-                z_point(n, k, X, U, f[0], f[1], f[2], t, Y, N, room))
+    const Py_ssize_t nk = n * k, kk = 4 * k * k;
+    FOR_MATRICES(many, e,
+                 d_point(n, k, OF(X, nk), OF(U, nk), OF(f[0], kk), OF(f[1], kk), OF(f[2], kk), t,
+                         OF(Y, nk), OF(N, kk), room),
+                 z_point(n, k, OF(X, nk), OF(U, nk), OF(f[0], kk), OF(f[1], kk), OF(f[2], kk), t,
+                         OF(Y, nk), OF(N, kk), room))
     return finish(&a, Py_NewRef(Py_None));
 }
 
@@ -180,31 +229,36 @@ PyObject *point(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *secant_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     double slope = 0.0, square = 0.0;
     if (!counted(count, 13))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *U = array(&a, args[1], n * k, e, READ), *f[4];
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *U = array(&a, args[1], many * n * k, e, READ), *f[4];
     for (int i = 0; i < 4; i++)
-        f[i] = array(&a, args[2 + i], 4 * k * k, e, READ);
+        f[i] = array(&a, args[2 + i], many * 4 * k * k, e, READ);
     double t = number(&a, args[6]);
-    const void *G = array(&a, args[7], n * k, e, READ);
-    const void *rotation = array(&a, args[8], k * k, e, READ);
-    const void *G_new = array(&a, args[9], n * k, e, READ);
-    void *s = array(&a, args[10], n * k, e, WRITE), *y = array(&a, args[11], n * k, e, WRITE);
-    void *yy = array(&a, args[12], k * k, e, WRITE);
+    const void *G = array(&a, args[7], many * n * k, e, READ);
+    const void *rotation = array(&a, args[8], many * k * k, e, READ);
+    const void *G_new = array(&a, args[9], many * n * k, e, READ);
+    void *s = array(&a, args[10], many * n * k, e, WRITE), *y = array(&a, args[11], many * n * k, e, WRITE);
+    void *yy = array(&a, args[12], many * k * k, e, WRITE);
     void *room = workspace(&a, e * (size_t)(6 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(
-        e,
-        d_secant_pair(n, k, X, U, f[0], f[1], f[2], f[3], t, G, rotation, G_new, s, y, yy, room),
-        z_secant_pair(n, k, X, U, f[0], f[1], f[2], f[3], t, G, rotation, G_new, s, y, yy, room))
-    slope = d_dot(n * k * (Py_ssize_t)(e / sizeof(double)), G_new, s);
-    for (Py_ssize_t i = 0; i < k * k; i += k + 1)
-        square += *(const double *)((const char *)yy + (size_t)i * e);
+    const Py_ssize_t nk = n * k, kk = k * k;
+    FOR_MATRICES(many, e,
+                 d_secant_pair(n, k, OF(X, nk), OF(U, nk), OF(f[0], 4 * kk), OF(f[1], 4 * kk),
+                               OF(f[2], 4 * kk), OF(f[3], 4 * kk), t, OF(G, nk), OF(rotation, kk),
+                               OF(G_new, nk), OF(s, nk), OF(y, nk), OF(yy, kk), room),
+                 z_secant_pair(n, k, OF(X, nk), OF(U, nk), OF(f[0], 4 * kk), OF(f[1], 4 * kk),
+                               OF(f[2], 4 * kk), OF(f[3], 4 * kk), t, OF(G, nk), OF(rotation, kk),
+                               OF(G_new, nk), OF(s, nk), OF(y, nk), OF(yy, kk), room))
+    slope = d_dot(many * nk * (Py_ssize_t)(e / sizeof(double)), G_new, s);
+    for (Py_ssize_t i = 0; i < many; i++)
+        for (Py_ssize_t j = 0; j < kk; j += k + 1)
+            square += *(const double *)((const char *)yy + (size_t)(i * kk + j) * e);
     return finish(&a, Py_BuildValue("dd", slope, square));
 }
 
@@ -212,22 +266,26 @@ PyObject *secant_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *transport(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     if (!counted(count, 8))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *U = array(&a, args[1], n * k, e, READ), *f[3];
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *U = array(&a, args[1], many * n * k, e, READ), *f[3];
     for (int i = 0; i < 3; i++)
-        f[i] = array(&a, args[2 + i], 4 * k * k, e, READ);
+        f[i] = array(&a, args[2 + i], many * 4 * k * k, e, READ);
     double t = number(&a, args[5]);
-    const void *V = array(&a, args[6], n * k, e, READ);
-    void *out = array(&a, args[7], n * k, e, WRITE);
+    const void *V = array(&a, args[6], many * n * k, e, READ);
+    void *out = array(&a, args[7], many * n * k, e, WRITE);
     void *room = workspace(&a, e * (size_t)(6 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_transport(n, k, X, U, f[0], f[1], f[2], t, V, out, room),
-                z_transport(n, k, X, U, f[0], f[1], f[2], t, V, out, room))
+    const Py_ssize_t nk = n * k, kk = 4 * k * k;
+    FOR_MATRICES(many, e,
+                 d_transport(n, k, OF(X, nk), OF(U, nk), OF(f[0], kk), OF(f[1], kk), OF(f[2], kk), t,
+                             OF(V, nk), OF(out, nk), room),
+                 z_transport(n, k, OF(X, nk), OF(U, nk), OF(f[0], kk), OF(f[1], kk), OF(f[2], kk), t,
+                             OF(V, nk), OF(out, nk), room))
     return finish(&a, Py_NewRef(Py_None));
 }
 
@@ -235,21 +293,25 @@ PyObject *transport(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *velocity(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     if (!counted(count, 7))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *U = array(&a, args[1], n * k, e, READ), *f[3];
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *U = array(&a, args[1], many * n * k, e, READ), *f[3];
     for (int i = 0; i < 3; i++)
-        f[i] = array(&a, args[2 + i], 4 * k * k, e, READ);
+        f[i] = array(&a, args[2 + i], many * 4 * k * k, e, READ);
     int transported = (int)integer(&a, args[5]);
-    void *out = array(&a, args[6], n * k, e, WRITE);
+    void *out = array(&a, args[6], many * n * k, e, WRITE);
     void *room = workspace(&a, e * (size_t)(4 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_velocity(n, k, X, U, f[0], f[1], f[2], transported, out, room),
-                z_velocity(n, k, X, U, f[0], f[1], f[2], transported, out, room))
+    const Py_ssize_t nk = n * k, kk = 4 * k * k;
+    FOR_MATRICES(many, e,
+                 d_velocity(n, k, OF(X, nk), OF(U, nk), OF(f[0], kk), OF(f[1], kk), OF(f[2], kk),
+                            transported, OF(out, nk), room),
+                 z_velocity(n, k, OF(X, nk), OF(U, nk), OF(f[0], kk), OF(f[1], kk), OF(f[2], kk),
+                            transported, OF(out, nk), room))
     return finish(&a, Py_NewRef(Py_None));
 }
 
@@ -268,18 +330,20 @@ void raise_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void 
 PyObject *raise_index(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     if (!counted(count, 4))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    void *W = array(&a, args[1], n * k, e, WRITE);
-    const void *D = optional_array(&a, args[2], k * k, e);
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    void *W = array(&a, args[1], many * n * k, e, WRITE);
+    const void *D = optional_array(&a, args[2], many * k * k, e);
     double omega = number(&a, args[3]);
     void *room = workspace(&a, e * aim_room(k));
     if (a.failed)
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS raise_matrix(e, n, k, X, W, D, omega, room);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < many; i++)
+        raise_matrix(e, n, k, OF(X, n * k), OF(W, n * k), OF(D, k * k), omega, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
@@ -288,20 +352,23 @@ PyObject *raise_index(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *lower_span_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     double square = 0.0;
     if (!counted(count, 4))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *E = array(&a, args[1], n * k, e, READ);
-    void *G = array(&a, args[2], n * k, e, WRITE);
-    void *level = array(&a, args[3], k * k, e, WRITE);
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *E = array(&a, args[1], many * n * k, e, READ);
+    void *G = array(&a, args[2], many * n * k, e, WRITE);
+    void *level = array(&a, args[3], many * k * k, e, WRITE);
     void *room = workspace(&a, e * (size_t)(k * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, square = d_lower_span_gradient(n, k, X, E, G, level, room),
-                square = z_lower_span_gradient(n, k, X, E, G, level, room))
+    FOR_MATRICES(many, e,
+                 square += d_lower_span_gradient(n, k, OF(X, n * k), OF(E, n * k), OF(G, n * k),
+                                                 OF(level, k * k), room),
+                 square += z_lower_span_gradient(n, k, OF(X, n * k), OF(E, n * k), OF(G, n * k),
+                                                 OF(level, k * k), room))
     return finish(&a, PyFloat_FromDouble(square));
 }
 
@@ -309,19 +376,20 @@ PyObject *lower_span_gradient(PyObject *self, PyObject *const *args, Py_ssize_t 
 PyObject *extrapolate(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t n, k;
+    Py_ssize_t many, n, k;
     size_t e;
     if (!counted(count, 4))
         return NULL;
-    const void *X = point_like(&a, args[0], &n, &k, &e);
-    const void *Y = array(&a, args[1], n * k, e, READ);
+    const void *X = stack_like(&a, args[0], &many, &n, &k, &e);
+    const void *Y = array(&a, args[1], many * n * k, e, READ);
     double tau = number(&a, args[2]);
-    void *out = array(&a, args[3], n * k, e, WRITE);
+    void *out = array(&a, args[3], many * n * k, e, WRITE);
     void *room = workspace(&a, e * (size_t)(24 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_extrapolate(n, k, X, Y, tau, out, room),
-                z_extrapolate(n, k, X, Y, tau, out, room))
+    FOR_MATRICES(many, e,
+                 d_extrapolate(n, k, OF(X, n * k), OF(Y, n * k), tau, OF(out, n * k), room),
+                 z_extrapolate(n, k, OF(X, n * k), OF(Y, n * k), tau, OF(out, n * k), room))
     return finish(&a, Py_NewRef(Py_None));
 }
 

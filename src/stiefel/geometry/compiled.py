@@ -1,8 +1,9 @@
 """The formulas of `fused` once more, by the compiled kernels: one call each.
 
-For single NumPy matrices of double precision, real or complex, without a constraint matrix.  What
-the kernels fill is made here; what they compute stands in `src/compiled/matrices.inc` under the
-same names, and `tests/test_compiled.py` compares it with the formulas.
+For NumPy matrices of double precision, real or complex, and for stacks of them, without a
+constraint matrix.  What the kernels fill is made here; what they compute stands in
+`src/compiled/matrices.inc` under the same names, and `tests/test_compiled.py` compares it with the
+formulas.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ MOST_COMPLEX_COLUMNS = 16  # of a metric; beyond, LAPACK takes less time
 
 
 def faster(k: Kernels, X: Array, V: Array | None = None) -> ModuleType | None:
-    """The module with the fastest versions for one NumPy matrix X and an array V of its kind.
+    """The module with the fastest versions for NumPy matrices X and an array V of their kind.
 
-    None where the formulas themselves serve: for stacks, for other libraries.
+    None where the formulas themselves serve: for other libraries, for stacks in single precision.
     """
-    if not k.fuses or X.ndim != 2:
+    if not k.fuses or X.ndim < 2:
         return None
     native = X.dtype.char in "dD" and X.dtype.isnative
     doubles = native and (V is None or V.dtype == X.dtype)
     fits = doubles and X.flags.c_contiguous and 0 < X.size < COUNTED_BY_BLAS
-    return THIS if fits and k.compiled is not None else fused
+    if fits and k.compiled is not None:
+        return THIS
+    return fused if X.ndim == 2 else None
 
 
 def rows(A: Array) -> Array:
@@ -43,9 +46,8 @@ def rows(A: Array) -> Array:
 
 
 def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, float, Array, Array]:
-    G, size = np.empty(X.shape, X.dtype), X.shape[1]
-    small = np.empty((2, size, size), X.dtype)
-    rotation, level = small
+    G, size = np.empty(X.shape, X.dtype), X.shape[-1]
+    rotation, level = np.empty((2, *X.shape[:-2], size, size), X.dtype)
     square = k.compiled.lower_gradient(X, rows(E), G, rotation, level)
     return G, square, rotation, level
 
@@ -127,13 +129,15 @@ def raise_onto(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
     """`raise_index`, written over W."""
     omega = 0.0 if metric.horizontal else metric.omega
     k.compiled.raise_index(X, W, _optional(metric.D), omega)
+    if metric.scales is not None:
+        W *= metric.scales
     return W
 
 
 def lower_span_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, float, Array, Array]:
     """`grassmann.lower_span_gradient`."""
-    G, size = np.empty(X.shape, X.dtype), X.shape[1]
-    rotation, level = np.zeros((size, size), X.dtype), np.empty((size, size), X.dtype)
+    G, size = np.empty(X.shape, X.dtype), X.shape[-1]
+    rotation, level = np.zeros((2, *X.shape[:-2], size, size), X.dtype)
     return G, k.compiled.lower_span_gradient(X, rows(E), G, level), rotation, level
 
 
@@ -218,8 +222,8 @@ def _optional(D: Array | None) -> Array | None:
 
 def empty_frame(X: Array) -> Frame:
     """Room for the frame of a ray from X."""
-    two = 2 * X.shape[1]
-    return Frame(*np.empty((4, two, two), X.dtype))
+    two = 2 * X.shape[-1]
+    return Frame(*np.empty((4, *X.shape[:-2], two, two), X.dtype))
 
 
 class _Fast:
@@ -234,12 +238,12 @@ class _Fast:
 
 
 class FastRay(_Fast, Ray):
-    """`Ray`, of one NumPy matrix of double precision."""
+    """`Ray`, of NumPy matrices of double precision."""
 
     prepare = staticmethod(prepare)
 
 
 class FastTangentRay(_Fast, TangentRay):
-    """`TangentRay`, of one NumPy matrix of double precision."""
+    """`TangentRay`, of NumPy matrices of double precision."""
 
     prepare_tangent = staticmethod(prepare_tangent)

@@ -94,7 +94,7 @@ class Framed:
         return _lowered(self.kernels, Q, E)[0]
 
     def gradient(self, Q: Array, E: Array) -> Lowered:
-        fast = faster(self.kernels, Q, E) is compiled
+        fast = Q.ndim == 2 and faster(self.kernels, Q, E) is compiled
         lowered = compiled.framed_gradient if fast else _lowered
         G, square, rotation = lowered(self.kernels, Q, E)
         return Lowered(G, float(square), rotation)
@@ -151,7 +151,7 @@ class Framed:
         return self.ray_along(Q, self.raise_index(Q, W))
 
     def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> FramedRay:
-        if faster(self.kernels, Q, T) is compiled:
+        if Q.ndim == 2 and faster(self.kernels, Q, T) is compiled:
             return CompiledFramedRay(self.kernels, Q, T, metric is not None and metric.horizontal)
         return FramedRay(self.kernels, Q, self._nearest_tangent(T, metric))
 

@@ -362,7 +362,8 @@ def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
-    return k if X.shape[-1] > 1 and faster(k, X, G) is compiled else None
+    single = X.ndim == 2 and X.shape[-1] > 1
+    return k if single and faster(k, X, G) is compiled else None
 
 
 def _tree_aim(
