@@ -393,27 +393,37 @@ PyObject *extrapolate(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* squares(t, gram, basis, K, B, yᴴy, SᴴS, TᴴT) -> ‖S‖², ‖T‖², ‖A‖², ‖B‖² */
+/* squares(t, gram, basis, K, B, yᴴy, SᴴS, TᴴT) -> ‖S‖², ‖T‖², ‖A‖², ‖B‖², of a stack their sums */
 PyObject *squares(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t k;
+    Py_ssize_t many, rows, k;
     size_t e;
-    double out[4];
+    double out[4], sums[4] = {0.0, 0.0, 0.0, 0.0};
     if (!counted(count, 8))
         return NULL;
     double t = number(&a, args[0]);
-    const void *B = square_like(&a, args[4], &k, &e), *f[3];
-    const void *yy = array(&a, args[5], k * k, e, READ);
+    const void *B = stack_like(&a, args[4], &many, &rows, &k, &e), *f[3];
+    const Py_ssize_t kk = k * k;
+    const void *yy = array(&a, args[5], many * kk, e, READ);
     for (int i = 0; i < 3; i++)
-        f[i] = array(&a, args[1 + i], 4 * k * k, e, READ);
-    void *SS = array(&a, args[6], k * k, e, WRITE), *TT = array(&a, args[7], k * k, e, WRITE);
-    void *room = workspace(&a, e * (size_t)(4 * k * k));
+        f[i] = array(&a, args[1 + i], many * 4 * kk, e, READ);
+    void *SS = array(&a, args[6], many * kk, e, WRITE), *TT = array(&a, args[7], many * kk, e, WRITE);
+    void *room = workspace(&a, e * (size_t)(4 * kk));
+    if (!a.failed && rows != k)
+        refuse(&a, "a rotation part is a square matrix");
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_squares(k, t, f[0], f[1], f[2], B, yy, SS, TT, out, room),
-                z_squares(k, t, f[0], f[1], f[2], B, yy, SS, TT, out, room))
-    return finish(&a, Py_BuildValue("dddd", out[0], out[1], out[2], out[3]));
+    for (Py_ssize_t i = 0; i < many; i++) {
+        const void *gram = OF(f[0], 4 * kk), *basis = OF(f[1], 4 * kk), *K = OF(f[2], 4 * kk);
+        if (e == sizeof(double))
+            d_squares(k, t, gram, basis, K, OF(B, kk), OF(yy, kk), OF(SS, kk), OF(TT, kk), out, room);
+        else
+            z_squares(k, t, gram, basis, K, OF(B, kk), OF(yy, kk), OF(SS, kk), OF(TT, kk), out, room);
+        for (int j = 0; j < 4; j++)
+            sums[j] += out[j];
+    }
+    return finish(&a, Py_BuildValue("dddd", sums[0], sums[1], sums[2], sums[3]));
 }
 
 double change_of_matrix(size_t entry, Py_ssize_t k, const void *B, const void *yy, const void *D,

@@ -37,58 +37,77 @@ int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, c
     return d_differs(k, P, R, ratio, E, change, D, room);
 }
 
-/* A k×k matrix of doubles, or of complex ones. */
-static const void *square_matrix(Arrays *a, PyObject *object, Py_ssize_t *k, size_t *entry)
+/* So many k×k matrices of doubles, or of complex ones. */
+static const void *square_matrices(Arrays *a, PyObject *object, Py_ssize_t *many, Py_ssize_t *k,
+                                   size_t *entry)
 {
-    Py_ssize_t shape[2] = {0, 0};
-    const void *A = shaped_array(a, object, 2, shape, entry);
-    *k = shape[0];
+    Py_ssize_t rows;
+    const void *A = stacked_array(a, object, many, &rows, k, entry);
     int fits = *entry == sizeof(double) || *entry == sizeof(zdouble);
-    if (A != NULL && (shape[0] != shape[1] || *k < 1 || !fits)) {
+    if (A != NULL && (rows != *k || *k < 1 || *many < 1 || !fits)) {
         PyErr_Format(PyExc_ValueError, "a matrix is %zd by %zd; expected a square one of doubles",
-                     shape[0], shape[1]);
+                     rows, *k);
         a->failed = 1;
     }
     return A;
 }
 
-/* mean_metric(P, R, ratio, D): D is NaN where there is none */
+static const void *square_matrix(Arrays *a, PyObject *object, Py_ssize_t *k, size_t *entry)
+{
+    Py_ssize_t many;
+    const void *A = square_matrices(a, object, &many, k, entry);
+    if (A != NULL && !a->failed && many != 1)
+        refuse(a, "expected one matrix");
+    return A;
+}
+
+/* mean_metric(P, R, ratio, D), of one matrix or a stack: D is NaN where there is none */
 PyObject *mean_metric(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t k;
+    Py_ssize_t many, k;
     size_t e = 0;
     if (!counted(count, 4))
         return NULL;
-    const void *P = square_matrix(&a, args[0], &k, &e);
-    const void *R = array(&a, args[1], k * k, e, READ);
+    const char *P = square_matrices(&a, args[0], &many, &k, &e);
+    const char *R = array(&a, args[1], many * k * k, e, READ);
     double ratio = number(&a, args[2]);
-    void *D = array(&a, args[3], k * k, e, WRITE);
+    char *D = array(&a, args[3], many * k * k, e, WRITE);
     void *room = workspace(&a, e * (size_t)(5 * k * k));
     if (a.failed)
         return finish(&a, NULL);
     int real = e == sizeof(double);
-    if (real ? d_mean(k, P, R, ratio, D, room) : z_mean(k, P, R, ratio, D, room))
-        for (Py_ssize_t i = 0; i < k * k * (real ? 1 : 2); i++)
-            ((double *)D)[i] = NAN;
+    size_t size = e * (size_t)(k * k);
+    for (Py_ssize_t i = 0; i < many; i++, P += size, R += size, D += size)
+        if (real ? d_mean(k, (const double *)P, (const double *)R, ratio, (double *)D, room)
+                 : z_mean(k, (const zdouble *)P, (const zdouble *)R, ratio, (zdouble *)D, room))
+            for (Py_ssize_t j = 0; j < k * k * (real ? 1 : 2); j++)
+                ((double *)D)[j] = NAN;
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* spread(D, E or None) -> the condition number of D relative to E */
+/* spread(D, E or None) -> the condition number of D relative to E, of a stack the largest */
 PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t k;
+    Py_ssize_t many, k;
     size_t e = 0;
+    double largest = 0.0;
     if (!counted(count, 2))
         return NULL;
-    const void *D = square_matrix(&a, args[0], &k, &e);
-    const void *E = optional_array(&a, args[1], k * k, e);
+    const char *D = square_matrices(&a, args[0], &many, &k, &e);
+    const char *E = optional_array(&a, args[1], many * k * k, e);
     void *room = workspace(&a, e * (size_t)(4 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    double found = e == sizeof(double) ? d_condition(k, D, E, room) : z_condition(k, D, E, room);
-    return finish(&a, PyFloat_FromDouble(found));
+    size_t size = e * (size_t)(k * k);
+    for (Py_ssize_t i = 0; i < many; i++, D += size, E = E == NULL ? NULL : E + size) {
+        double found = e == sizeof(double)
+                           ? d_condition(k, (const double *)D, (const double *)E, room)
+                           : z_condition(k, (const zdouble *)D, (const zdouble *)E, room);
+        largest = found > largest || isnan(found) ? found : largest;
+    }
+    return finish(&a, PyFloat_FromDouble(largest));
 }
 
 /* learn(t, gram, basis, K, B, yᴴy, P, R, D or None, weight, judged, ratio, sums (4), power, memory,

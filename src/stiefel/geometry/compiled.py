@@ -17,6 +17,7 @@ from stiefel.backends.base import Kernels
 from stiefel.types import Array, Metric
 
 from . import cayley, fused
+from . import metric as metrics
 from .cayley import Frame
 from .ray import Curvature, Ray, Secant, Squares, TangentRay
 
@@ -150,30 +151,31 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
 def squares(k: Kernels, seen: Curvature) -> Squares:
     t, (gram, basis, _, K), B, yy, _ = seen
     SS, TT = np.empty_like(yy), np.empty_like(yy)
-    return Squares(SS, TT, *k.compiled.squares(t, gram, basis, K, B, yy, SS, TT))
+    return Squares(SS, TT, *k.compiled.squares(t, gram, basis, K, rows(B), rows(yy), SS, TT))
 
 
 def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -> float:
+    """Of one matrix."""
     return k.compiled.squared_change(seen.B, seen.yy, _optional(D), omega)
 
 
 def mean_metric(k: Kernels, P: Array, R: Array, largest_ratio: float) -> Array:
     if not has_few_columns(P):
-        return fused.mean_metric(k, P, R, largest_ratio)
-    D = np.empty_like(P)
-    k.compiled.mean_metric(P, R, largest_ratio, D)
+        return (fused if P.ndim == 2 else metrics).mean_metric(k, P, R, largest_ratio)
+    D = np.empty(P.shape, P.dtype)
+    k.compiled.mean_metric(rows(P), rows(R), largest_ratio, D)
     return D
 
 
 def spread(k: Kernels, D: Array, E: Array | None) -> float:
     if not has_few_columns(D):
-        return fused.spread(k, D, E)
-    return k.compiled.spread(D, _optional(E))
+        return (fused if D.ndim == 2 else metrics).spread(k, D, E)
+    return k.compiled.spread(rows(D), _optional(E))
 
 
 def has_few_columns(D: Array) -> bool:
     """Whether the compiled kernels take so many: Jacobi's method is slow for many complex ones."""
-    return D.dtype.char == "d" or len(D) <= MOST_COMPLEX_COLUMNS
+    return D.dtype.char == "d" or D.shape[-1] <= MOST_COMPLEX_COLUMNS
 
 
 # -- framed ------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stiefel.backends.base import Kernels
 from stiefel.geometry import compiled
 from stiefel.geometry import metric as metrics
 from stiefel.geometry.compiled import faster, has_few_columns
@@ -127,10 +126,11 @@ class LearnedMetric:
         if old.P is None:
             return old._replace(steps=count)
         k = array_kernels(factor, x)
-        seen, fast = pair.curvature, _faster_squares(k, x)
-        if fast is compiled and not isinstance(seen, Squares) and has_few_columns(old.P):
+        seen, fast = pair.curvature, faster(k, x)
+        raw, single = not isinstance(seen, Squares), len(x.shape) == 2
+        if fast is compiled and raw and single and has_few_columns(old.P):
             return self._look_at_once(k.compiled, seen, old)
-        if not isinstance(seen, Squares):
+        if raw:
             seen = (fast.squares if fast else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
@@ -202,7 +202,7 @@ class LearnedMetric:
         metric = new.metric
         if new.weight > self.news * new.judged:
             k = array_kernels(factor, x)
-            home = _faster_squares(k, x) or metrics
+            home = faster(k, x) or metrics
             D = home.mean_metric(k, new.P, new.R, self.column_range)
             late = metric.D is None and new.steps > self.early
             least = self.late_change if late else self.column_change
@@ -319,7 +319,7 @@ def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> fl
     k, omega = array_kernels(factor, x), 0.0 if metric.horizontal else metric.omega
     if isinstance(pair.curvature, Split):
         return pair.curvature.squared_change(omega)
-    if fast := _faster_squares(k, x):
+    if len(x.shape) == 2 and (fast := faster(k, x)):
         return float(fast.squared_change(k, pair.curvature, metric.D, omega))
     return float(change(k, pair.curvature, metric.D, omega, metric.scales))
 
@@ -348,11 +348,6 @@ def _horizontal(
         )
         for old, flag in zip(learned, flags, strict=True)
     )
-
-
-def _faster_squares(k: Kernels, x: Array) -> Any:
-    """The fastest versions of `squares` and of what follows from them; none for stacks."""
-    return faster(k, x) if len(x.shape) == 2 else None
 
 
 def _has_D(factor: Manifold, x: Array) -> bool:
