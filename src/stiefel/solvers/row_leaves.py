@@ -31,7 +31,7 @@ from .leaves import pairs_of, parts_of
 from .memory import NOTHING, Pairs, apply_inverse
 from .problem import Problem
 from .row_model import GIVEN_UP, RowModel, Rows
-from .row_recognition import StepEnds
+from .row_recognition import Looking, StepEnds
 
 WAITS = 1e-4  # part of the gradient below which an exact leaf stays where it is
 MOST_MATRICES = 16  # of a stack: each model costs as much as that of a single matrix
@@ -111,6 +111,8 @@ def looking_at_leaves(model: RowModel, geometry: Manifold, X: Leaves, at: Gradie
         return GIVEN_UP
     parts = enumerate(zip(_factors(geometry, X), X, strict=True))
     leaves = tuple(model.init(factor, x, leaf_of(at, i)) for i, (factor, x) in parts)
+    if not isinstance(X, tuple):  # no inexact models: no use in looking again and again
+        leaves = tuple(leaf if leaf.ended else Rows(Looking(inexact=False)) for leaf in leaves)
     gone = all(leaf == GIVEN_UP for leaf in leaves)
     return GIVEN_UP if gone else Rows(None, None, leaves)
 
