@@ -20,6 +20,10 @@ typedef void (*Pocon)(char *, int *, double *, int *, double *, double *, double
 typedef void (*Potrs)(char *, int *, int *, double *, int *, double *, int *, int *);
 typedef void (*Pstrf)(char *, int *, void *, int *, int *, int *, double *, double *, int *);
 typedef void (*Trtri)(char *, char *, int *, void *, int *, int *);
+typedef void (*Dgeev)(char *, char *, int *, double *, int *, double *, double *, double *, int *,
+                      double *, int *, double *, int *, int *);
+typedef void (*Zgeev)(char *, char *, int *, void *, int *, zdouble *, void *, int *, void *, int *,
+                      void *, int *, double *, int *);
 
 static Gemm dgemm, zgemm;
 static Syrk dsyrk, zherk;
@@ -33,6 +37,8 @@ static Pocon dpocon;
 static Potrs dpotrs;
 static Pstrf dpstrf, zpstrf;
 static Trtri dtrtri, ztrtri;
+static Dgeev dgeev;
+static Zgeev zgeev;
 
 /* What Cython publishes under a name; SciPy with 64-bit integers would say so in the signature. */
 static void *published(PyObject *table, const char *name)
@@ -80,7 +86,9 @@ int load_blas(void)
                  (dpstrf = (Pstrf)published(lapack, "dpstrf")) &&
                  (zpstrf = (Pstrf)published(lapack, "zpstrf")) &&
                  (dtrtri = (Trtri)published(lapack, "dtrtri")) &&
-                 (ztrtri = (Trtri)published(lapack, "ztrtri"));
+                 (ztrtri = (Trtri)published(lapack, "ztrtri")) &&
+                 (dgeev = (Dgeev)published(lapack, "dgeev")) &&
+                 (zgeev = (Zgeev)published(lapack, "zgeev"));
     Py_XDECREF(blas);
     Py_XDECREF(lapack);
     return loaded ? 0 : -1;
@@ -195,6 +203,37 @@ int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values)
            (int *)(real + reals), &integers, &info);
     free(room);
     return info;
+}
+
+/* The left eigenvectors u of the transpose that LAPACK sees have P conj(u) = λ conj(u). */
+int d_real_eigenvectors(Py_ssize_t m, double *A, double *V, double least, double *room)
+{
+    char no = 'N', yes = 'V';
+    int size = (int)m, one = 1, length = 4 * size, info = 0;
+    double *real = room, *imaginary = real + m, *vectors = imaginary + m, *work = vectors + m * m;
+    dgeev(&yes, &no, &size, A, &size, real, imaginary, vectors, &size, NULL, &one, work, &length, &info);
+    for (Py_ssize_t i = 0; i < m; i++) {
+        if (imaginary[i] != 0.0) /* pairs that errors have made are no eigenvectors of use */
+            return 0;
+        for (Py_ssize_t j = 0; j < m; j++)
+            V[i * m + j] = vectors[j * m + i];
+    }
+    return info == 0;
+}
+
+int z_real_eigenvectors(Py_ssize_t m, zdouble *A, zdouble *V, double least, zdouble *room)
+{
+    char no = 'N', yes = 'V';
+    int size = (int)m, one = 1, length = 2 * size, info = 0;
+    zdouble *values = room, *vectors = values + m, *work = vectors + m * m;
+    double *reals = (double *)(work + 2 * m), imaginary = 0.0, largest = 0.0;
+    zgeev(&yes, &no, &size, A, &size, values, vectors, &size, NULL, &one, work, &length, reals, &info);
+    for (Py_ssize_t i = 0; i < m; i++) {
+        imaginary = fmax(imaginary, fabs(cimag(values[i]))), largest = fmax(largest, cabs(values[i]));
+        for (Py_ssize_t j = 0; j < m; j++)
+            V[i * m + j] = conj(vectors[j * m + i]);
+    }
+    return info == 0 && imaginary <= least * largest;
 }
 
 int d_cholesky(Py_ssize_t m, double *A)

@@ -38,6 +38,12 @@ void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A);
 int d_lapack_eigh(Py_ssize_t m, double *A, double *values);
 int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values);
 
+/* The eigenvectors of A, which is overwritten, in the columns of V, 1, where eigenvalues are real: their
+ * imaginary parts at most `least` of the largest, and of a real matrix zero; 0 otherwise.  Room for
+ * m(m + 6). */
+int d_real_eigenvectors(Py_ssize_t m, double *A, double *V, double least, double *room);
+int z_real_eigenvectors(Py_ssize_t m, zdouble *A, zdouble *V, double least, zdouble *room);
+
 /* The lower triangle L with A = LLᵀ in place of A, and zeros above; nonzero if there is none. */
 int d_cholesky(Py_ssize_t m, double *A);
 

@@ -71,6 +71,8 @@ static PyMethodDef kernels[] = {
     KERNEL(rows_ritz),
     KERNEL(rows_inverse),
     KERNEL(rows_step),
+    KERNEL(rows_look),
+    KERNEL(rows_symmetrising),
     KERNEL(normal_factor),
     KERNEL(normal_solve),
     KERNEL(tangent_part),

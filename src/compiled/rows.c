@@ -35,6 +35,7 @@ typedef struct {
 enum { UNUSUAL = -3 };
 
 #include "real_entries.inc"
+#include "rooms.inc"
 #include "rows.inc"
 #include "rows_ritz.inc"
 #include "rows_rotations.inc"
@@ -42,27 +43,28 @@ enum { UNUSUAL = -3 };
 #include "rows_step.inc"
 
 #include "complex_entries.inc"
+#include "rooms.inc"
 #include "rows.inc"
 #include "rows_ritz.inc"
 #include "rows_rotations.inc"
 #include "rows_inverse.inc"
 #include "rows_step.inc"
 
-/* An n×k point and the memory (blocks, 2k, n), of which `used` blocks count. */
+/* An n×k point and the memory (blocks, 2k, n), of which `used` blocks count, at least so many. */
 typedef struct {
     Py_ssize_t n, k, p, blocks;
     size_t e;
     void *W;
 } Memory;
 
-static Memory memory_of(Arrays *a, PyObject *W, PyObject *used, int more)
+static Memory memory_of(Arrays *a, PyObject *W, PyObject *used, long least, int more)
 {
     Memory m = {0};
     Py_ssize_t shape[3] = {0, 0, 0};
     long blocks = integer(a, used);
     m.W = more ? writable_array(a, W, 3, shape, &m.e) : shaped_array(a, W, 3, shape, &m.e);
     m.n = shape[2], m.k = shape[1] / 2, m.p = (Py_ssize_t)blocks * m.k, m.blocks = shape[0];
-    if (!a->failed && (m.n < 1 || m.k < 1 || shape[1] % 2 || blocks < 1 || blocks + more > shape[0] ||
+    if (!a->failed && (m.n < 1 || m.k < 1 || shape[1] % 2 || blocks < least || blocks + more > shape[0] ||
                        (m.e != sizeof(double) && m.e != sizeof(zdouble)))) {
         PyErr_Format(PyExc_ValueError, "a memory of %zd by %zd by %zd entries of %zd bytes does not "
                      "have %ld blocks", shape[0], shape[1], shape[2], (Py_ssize_t)m.e, blocks + more);
@@ -91,7 +93,7 @@ PyObject *rows_grown(PyObject *self, PyObject *const *args, Py_ssize_t count)
     int added = 0;
     if (!counted(count, 16))
         return NULL;
-    Memory s = memory_of(&a, args[0], args[1], 1);
+    Memory s = memory_of(&a, args[0], args[1], 1, 1);
     Py_ssize_t n = s.n, k = s.k, p = s.p, q = p + k;
     const void *XA0 = array(&a, args[2], n * 2 * k, s.e, READ);
     const void *X = array(&a, args[3], n * k, s.e, READ), *E = array(&a, args[4], n * k, s.e, READ);
@@ -124,7 +126,7 @@ PyObject *rows_grams(PyObject *self, PyObject *const *args, Py_ssize_t count)
     int info = 0;
     if (!counted(count, 8))
         return NULL;
-    Memory s = memory_of(&a, args[0], args[1], 0);
+    Memory s = memory_of(&a, args[0], args[1], 1, 0);
     Py_ssize_t n = s.n, k = s.k, p = s.p;
     const void *XA = array(&a, args[2], n * 2 * k, s.e, READ);
     const void *G = array(&a, args[3], n * k, s.e, READ);
@@ -147,7 +149,7 @@ PyObject *rows_combined(PyObject *self, PyObject *const *args, Py_ssize_t count)
     size_t entry = 0;
     if (!counted(count, 6))
         return NULL;
-    Memory s = memory_of(&a, args[0], args[1], 0);
+    Memory s = memory_of(&a, args[0], args[1], 1, 0);
     Py_ssize_t n = s.n, k = s.k, p = s.p;
     const void *XA = array(&a, args[2], n * 2 * k, s.e, READ);
     const void *C = shaped_array(&a, args[3], 2, shape, &entry);
@@ -209,7 +211,7 @@ PyObject *rows_inverse(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_ssize_t m = ANY;
     if (!counted(count, 20))
         return NULL;
-    Memory s = memory_of(&a, args[0], args[1], 0);
+    Memory s = memory_of(&a, args[0], args[1], 1, 0);
     Py_ssize_t n = s.n, k = s.k, p = s.p;
     const void *XA = array(&a, args[2], n * 2 * k, s.e, READ);
     const void *G = array(&a, args[3], n * k, s.e, READ);
@@ -261,7 +263,7 @@ PyObject *rows_step(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_ssize_t found = 0, m = ANY;
     if (!counted(count, 41))
         return NULL;
-    Memory w = memory_of(&a, args[0], args[1], args[2] == Py_None);
+    Memory w = memory_of(&a, args[0], args[1], 0, args[2] == Py_None);
     Py_ssize_t n = w.n, k = w.k, p = w.p, tall = n * k, square = k * k;
     size_t e = w.e;
     (void)real_numbers(&a, args[10], &m, READ);

@@ -25,6 +25,28 @@ def row_kernels(k: Kernels, X: Array) -> Any:
     return k.compiled if X.flags.c_contiguous else None
 
 
+def look_in_one_call(
+    fast: Any, older: tuple[Array, Array], ends: tuple[Array, ...], eps: float
+) -> tuple[Any, ...] | None:
+    """S, Y, their products, and the errors of the pair; None if there is no step.
+
+    ``ends``: X, G and level before the step, and X, G, level and rotation after it.
+    """
+    X, m = ends[3], len(older[0])
+    size, kind = X.shape[1], X.dtype
+    S, Y, small = np.empty(X.shape, kind), np.empty(X.shape, kind), np.empty((5, size, size), kind)
+    both = np.empty((m * size, size), kind), np.empty((size, m * size), kind)
+    error = fast.rows_look(*map(rows, ends), *map(rows, older), eps, S, Y, small, *both)
+    return (S, Y, *small, *both, error) if error >= 0 else None
+
+
+def symmetrising_in_one_call(
+    fast: Any, K: NumpyArray, size: int, weights: NumpyArray, rounds: int, hopeless: float
+) -> NumpyArray | None:
+    D = np.empty((size, size), K.dtype)
+    return D if fast.rows_symmetrising(rows(K), weights, rounds, hopeless, D) else None
+
+
 def with_new_block(
     fast: Any,
     memory: tuple[Array, int, Array],

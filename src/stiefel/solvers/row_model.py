@@ -181,41 +181,52 @@ class RowModel:
 
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""
-        known, looking = rows.known, rows.looking
-        kernels: Any = getattr(problem.geometry, "kernels", None)
+        known, kernels = rows.known, getattr(problem.geometry, "kernels", None)
         if known is not None:
             new = self._grown(kernels, known, ends) if known.exact or span else None
             return Rows(None, new) if new is not None else self.off(known, span)
-        if looking is None:
-            return rows
-        found = looked(self, problem, kernels, looking, ends, span)
-        if isinstance(found, Recognised):
-            return Rows(None, self._begun(kernels, found, ends))
-        return Rows(found)
+        found = self._looked(problem, rows, ends, span)
+        return self._begun(kernels, found, ends) if isinstance(found, Recognised) else found
 
     def observe_and_aim(
         self, problem: Problem, rows: Rows, ends: StepEnds, metric: Metric
     ) -> tuple[Rows, Any]:
         """`observe`, and direction, slope and curve from there where one call finds both."""
-        known = rows.known
-        ahead = known and known.exact and self.advanced(problem.geometry, known, ends, metric)
-        if not ahead:
-            return self.observe(problem, rows, ends, metric.horizontal), None
-        return Rows(None, ahead[0]), ahead[1]
+        known, geometry, span = rows.known, problem.geometry, metric.horizontal
+        kernels: Any = getattr(geometry, "kernels", None)
+        found = rows if known is not None else self._looked(problem, rows, ends, span)
+        if isinstance(found, Recognised):
+            known = _before_the_first(self.blocks, kernels, found, ends)
+        ahead = known and known.exact and self.advanced(geometry, known, ends, metric)
+        if ahead:
+            return Rows(None, ahead[0]), ahead[1]
+        if isinstance(found, Recognised):
+            return self._begun(kernels, found, ends), None
+        return (self.observe(problem, rows, ends, span) if rows.known else found), None
+
+    def _looked(
+        self, problem: Problem, rows: Rows, ends: StepEnds, span: bool
+    ) -> Rows | Recognised:
+        """What is known after one more look."""
+        if rows.looking is None:
+            return rows
+        kernels: Any = getattr(problem.geometry, "kernels", None)
+        found = looked(self, problem, kernels, rows.looking, ends, span)
+        return found if isinstance(found, Recognised) else Rows(found)
 
     def off(self, known: Known | None, span: bool) -> Rows:
         """Without the model: for good, unless f is a function of the span and nearly quadratic."""
         lasting = known is None or known.exact or not span
         return GIVEN_UP if lasting else Rows(Looking().again(self))
 
-    def _begun(self, k: Kernels, found: Recognised, ends: StepEnds) -> Known:
+    def _begun(self, k: Any, found: Recognised, ends: StepEnds) -> Rows:
         """With the newest pair as the whole memory."""
         seen, D, C, exact = found
         X, at = ends.X, ends.at
         memory = row_memory.begun(k, self.blocks, seen.S, seen.Y, X, at, D, C)
-        return _with_ritz(k, memory, Columns.of(D), small(k, at.level), C, exact, 0)
+        return Rows(None, _with_ritz(k, memory, Columns.of(D), small(k, at.level), C, exact, 0))
 
-    def _grown(self, k: Kernels, known: Known, ends: StepEnds) -> Known | None:
+    def _grown(self, k: Any, known: Known, ends: StepEnds) -> Known | None:
         """With the block of one more step; None if it contradicts the model."""
         old, columns, offset, normal, ritz, exact, resets = known
         X, at = ends.X, ends.at
@@ -295,6 +306,20 @@ class RowModel:
             return rows
         memory = known.memory._replace(seen=row_memory.products(kernels, known.memory, at.G))
         return rows._replace(known=known._replace(memory=memory))
+
+
+def _before_the_first(blocks: int, k: Kernels, found: Recognised, ends: StepEnds) -> Known | None:
+    """A model where the step began that recognised it, without vectors; None without kernels."""
+    (X, at, *_), (_, D, C, exact) = ends, found
+    if not exact or row_compiled.row_kernels(k, X) is None:
+        return None
+    (n, size), kind = X.shape, X.dtype
+    XA, none = np.empty((n, 2 * size), kind), np.zeros((0, 0), kind)
+    XA[:, :size] = X
+    XA[:, size:] = (at.G if C is None else at.G - C).dot(D) + X.dot(at.level.dot(D))
+    grams = SubspaceGrams(none, np.zeros((0, 2 * size), kind), none)
+    memory = RowMemory(np.zeros((blocks, 2 * size, n), kind), XA, 0, grams, none)
+    return Known(memory, Columns.of(D), C, Stacked(none), RitzPairs(none, np.zeros(0)), True)
 
 
 def _inverse(

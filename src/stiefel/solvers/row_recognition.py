@@ -31,6 +31,7 @@ import scipy
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Gradient, NumpyArray
 
+from . import row_compiled
 from .problem import Problem
 from .row_memory import small
 from .row_ritz import asymmetry
@@ -108,10 +109,11 @@ class Look(NamedTuple):
 
     def asymmetry_with_point(self, D: NumpyArray, XC: NumpyArray, SC: NumpyArray) -> float:
         """Of the pair together with X and its image (∇f − C)D; XᴴC and SᴴC are given."""
-        top = np.concatenate(((self.XE - XC).dot(D), self.XY.dot(D)), axis=1)
-        low = np.concatenate(((self.SE - SC).dot(D), self.SY.dot(D)), axis=1)
-        squares = np.concatenate((np.ones(len(D)), np.diagonal(self.SS).real))
-        return asymmetry(np.concatenate((top, low)), squares)
+        k = len(D)
+        K, squares = np.empty((2 * k, 2 * k), D.dtype), np.ones(2 * k)
+        K[:k, :k], K[:k, k:], K[k:, :k], K[k:, k:] = self.XE - XC, self.XY, self.SE - SC, self.SY
+        squares[k:] = self.SS.diagonal().real
+        return asymmetry(K.reshape(-1, k).dot(D).reshape(2 * k, 2 * k), squares)
 
 
 class Recognised(NamedTuple):
@@ -145,7 +147,11 @@ def looked(
     pairs = remembered(k, old.pairs, seen)
     if old.pairs is None:
         return _unexplained(gates, old._replace(pairs=pairs), span)
-    D = symmetrising(pairs.K, len(seen.SY))
+    size, fast = len(seen.SY), row_compiled.row_kernels(k, ends.X)
+    if fast is not None:
+        D = row_compiled.symmetrising_in_one_call(fast, pairs.K, size, WEIGHTS, ROUNDS, HOPELESS)
+    else:
+        D = symmetrising(pairs.K, size)
     return None if D is None else _unexplained(gates, old._replace(pairs=pairs, D=D), span)
 
 
@@ -183,6 +189,11 @@ def look(k: Kernels, pairs: SecantBlocks | None, ends: StepEnds, eps: float) -> 
     """What one more step shows; None if it is no step.  16nk² with two older pairs."""
     X0, at0, X, at = ends
     blocks = (X[None, ...][:0, ...],) * 2 if pairs is None else pairs[:2]
+    fast = row_compiled.row_kernels(k, X)
+    if fast is not None:
+        known = X0, at0.G, at0.level, X, at.G, at.level, at.rotation
+        seen = row_compiled.look_in_one_call(fast, blocks, known, eps)
+        return None if seen is None else Look(*seen)
     level0, level = k.asarray(small(k, at0.level), X), k.asarray(small(k, at.level), X)
     S, Y, *found = _looked(k, X0, at0.G, level0, X, at.G, level, *blocks)
     SS, SY, XY, SE, yy, ee, older, newer = (small(k, m) for m in found)
