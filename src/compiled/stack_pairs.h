@@ -2,10 +2,28 @@
 #ifndef STIEFEL_STACK_PAIRS_H
 #define STIEFEL_STACK_PAIRS_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "arrays.h"
 
-PyObject *stack_products(PyObject *, PyObject *const *, Py_ssize_t);
+/* What the kernels share. */
+typedef struct {
+    const double *S, *Y;
+    const double *curvatures; /* m × B */
+    Py_ssize_t m, B, n, N;    /* N = Bn, the length of a row */
+    const Py_ssize_t *rows;   /* in use, oldest first */
+    Py_ssize_t count;
+} Stack;
+
+/* From blocks, numbers of shape m × B, and rows; N is known. */
+Stack stack_of(Arrays *a, PyObject *S, PyObject *Y, PyObject *curvatures, PyObject *rows, Py_ssize_t N);
+
+/* Both loops of matrix b, whose n numbers are q and then r: `count` weights go from the first to the
+ * second.  Between them r = φ(q); at the end r is −H g, or what of it is as long as `longest`. */
+void without_pairs(const Stack *s, Py_ssize_t b, double *q, double *weights);
+void with_pairs(const Stack *s, Py_ssize_t b, double *r, const double *weights, double gamma,
+                double longest);
+
+PyObject *stack_look(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *stack_gammas(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *stack_first_loop(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *stack_second_loop(PyObject *, PyObject *const *, Py_ssize_t);
 

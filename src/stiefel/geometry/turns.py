@@ -6,7 +6,9 @@ product of coordinates.  With v = tτ/√8 of the velocity τ and s = |v|², Cay
 
     Q(t) = Q ((1 − s)I + 2vvᵀ + 2[v]×)/(1 + s)
 
-(for n = 2 without vvᵀ), a few operations on whole arrays of numbers.
+(for n = 2 without vvᵀ), a few operations on whole arrays of numbers.  The kernels in
+`src/compiled/turns.c` repeat them for NumPy arrays of double precision, in one call each;
+`tests/test_turns.py` compares the two.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Metric
 
-from .framed import Framed, FramedRay
+from .compiled import rows, straight_pair
+from .framed import DRIFT, Framed, FramedRay, Split
 from .ray import Lowered, Secant
 
 SQRT_HALF = math.sqrt(0.5)
@@ -40,6 +46,9 @@ class FramedRotations(Framed):
         return _lowered(self.kernels, Q, E)[0]
 
     def gradient(self, Q: Array, E: Array) -> Lowered:
+        if (fast := kernels_of_turns(self.kernels, Q, E)) is not None:
+            G = np.empty((*Q.shape[:-2], len(PLANES[self.rows])))
+            return Lowered(G, fast.turns_gradient(self.rows, Q, rows(E), G))
         G, square = _lowered(self.kernels, Q, E)
         return Lowered(G, float(square))
 
@@ -65,6 +74,8 @@ class FramedRotations(Framed):
         return math.sqrt(float(_longest(self.kernels, T)))
 
     def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> RotationRay:
+        if kernels_of_turns(self.kernels, Q, T) is not None:
+            return CompiledRotationRay(self.kernels, Q, rows(T))
         return RotationRay(self.kernels, Q, T)
 
     def lift(self, Q: Array, Y: Array) -> Array:
@@ -94,6 +105,34 @@ class RotationRay(FramedRay):
 
     def secant_pair(self, t: float, old: Lowered, new: Lowered) -> Secant:
         return Secant(t * self._T, new.G - old.G)
+
+
+class CompiledRotationRay(RotationRay):
+    """`RotationRay`, of NumPy arrays of double precision; ``seen`` is what `turns_ray` returns."""
+
+    def __init__(self, kernels: Kernels, Q: Array, T: Array, seen: Any = None) -> None:
+        self._kernels, self._Q, self._T, fast = kernels, Q, T, kernels.compiled
+        size = Q.shape[-1]
+        square, largest, longest = seen or fast.turns_ray(size, Q, T)
+        self.defect, self.bounded_length = math.sqrt(square), math.sqrt(longest)
+        if largest > (DRIFT * kernels.eps(Q)) ** 2 * size:
+            self._Q = np.empty(Q.shape)
+            fast.turns_straightened(size, Q, self._Q)
+
+    def __call__(self, t: float) -> Array:
+        Q, out = self._Q, np.empty(self._Q.shape)
+        self._kernels.compiled.turns_point(Q.shape[-1], Q, self._T, t, out)
+        return out
+
+    def secant_pair(self, t: float, old: Lowered, new: Lowered) -> Secant:
+        s, y, slope, _, _, ss, yy = straight_pair(self._kernels, self._T, t, old.G, new.G)
+        return Secant(s, y, Split(0.0, 0.0, ss, yy), slope=slope)
+
+
+def kernels_of_turns(k: Kernels, Q: Array, V: Array) -> Any:
+    """The compiled kernels, if they serve a stack Q and an array V that goes with it."""
+    doubles = k.compiled is not None and Q.dtype.char == "d" == V.dtype.char
+    return k.compiled if doubles and Q.flags.c_contiguous and Q.dtype.isnative else None
 
 
 def _coordinates(k: Kernels, M: Array) -> Array:

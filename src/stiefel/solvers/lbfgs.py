@@ -335,7 +335,7 @@ class LBFGS:
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
         aimed = None
         if pairs.rows and pairs.changes is None and problem.precond is None and not modelled:
-            aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
+            aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric, self.longest)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
             aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)

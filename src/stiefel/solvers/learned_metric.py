@@ -107,7 +107,7 @@ class LearnedMetric:
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
-        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
+        if len(learned) == 1 and learned[0].P is None and _only_turns(pair.curvature):
             return learned  # there is nothing to weigh it against
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
@@ -357,6 +357,11 @@ def _can_learn(factor: Manifold, x: Array) -> bool:
     if isinstance(factor, Framed):
         return factor.learns
     return getattr(factor, "learns", False) and 1 < x.shape[-1] < array_kernels(factor, x).rows(x)
+
+
+def _only_turns(seen: Any) -> bool:
+    """Whether a step has no normal part, or none that is known."""
+    return seen is None or (type(seen) is Split and seen.normal_step == 0.0)
 
 
 def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:

@@ -30,6 +30,7 @@ from stiefel.geometry.cayley import Frame
 from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.stiefel import Stiefel
+from stiefel.geometry.turns import CompiledRotationRay, FramedRotations, kernels_of_turns
 from stiefel.types import (
     Array,
     Cotangent,
@@ -281,13 +282,22 @@ def _add(
 
 
 def matrix_aim(
-    geometry: Manifold, pairs: Pairs, X: Point, G: Cotangent, gamma: float, metric: Metric
+    geometry: Manifold,
+    pairs: Pairs,
+    X: Point,
+    G: Cotangent,
+    gamma: float,
+    metric: Metric,
+    longest: float = math.inf,
 ) -> tuple[Tangent, float, Curve] | None:
     """T = −H G, ⟨G, T⟩ and the ray along T of one NumPy matrix; None where there is no such kernel.
 
     What `apply_inverse`, `raise_index` and `ray_along` do one after the other: for small matrices
-    the calls between them take longer than they do.  The same of a small tree.
+    the calls between them take longer than they do.  The same of a small tree and of small
+    rotations, where those that are apart move by ``longest`` at most.
     """
+    if isinstance(geometry, FramedRotations):
+        return _turns_aim(geometry, pairs, X, G, gamma, longest)
     if isinstance(geometry, Product):
         return _tree_aim(geometry, pairs, X, G, gamma, metric)
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
@@ -302,6 +312,23 @@ def matrix_aim(
     slope, *small = k.compiled.matrix_aim(*known, T, *frame)
     ray = FastTangentRay.prepared(k, X, T, frame, small)
     return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+
+
+def _turns_aim(
+    geometry: FramedRotations, pairs: Pairs, X: Array, G: Array, gamma: float, longest: float
+) -> tuple[Tangent, float, Curve] | None:
+    """`matrix_aim` of 2×2 or 3×3 rotations, together or apart."""
+    k, apart, (S, Y, inverse, diagonal, rows) = geometry.kernels, pairs.apart, pairs[:5]
+    if S is None or (fast := kernels_of_turns(k, X, G)) is None:
+        return None
+    known, T = (geometry.rows, X, G, S, Y), np.empty(G.shape)
+    if apart is not None and apart.on:
+        flat, used = apart.curvatures.reshape(len(diagonal), -1), np.array(rows, np.intp)
+        own = flat, used, apart.gammas, gamma, longest
+        slope, *seen = fast.turns_aim_apart(*known, *own, T)
+    else:
+        slope, *seen = fast.turns_aim(*known, inverse, diagonal, gamma, T)
+    return T, slope, CompiledRotationRay(k, X, T, seen)
 
 
 def _tree_aim(
