@@ -68,6 +68,7 @@ static PyMethodDef kernels[] = {
     KERNEL(stack_second_loop),
     KERNEL(turns_gradient),
     KERNEL(turns_point),
+    KERNEL(turns_defect),
     KERNEL(turns_ray),
     KERNEL(turns_straightened),
     KERNEL(turns_aim),

@@ -112,6 +112,18 @@ INLINE void surveyed(int n, Py_ssize_t B, const double *restrict Q, const double
     out[2] = isnan(lengths) ? lengths : longest;
 }
 
+/* ‖E‖² of the matrix that is furthest, or NaN. */
+INLINE double furthest(int n, Py_ssize_t B, const double *Q)
+{
+    double E[9], sum = 0.0, largest = 0.0;
+    for (Py_ssize_t b = 0; b < B; b++, Q += n * n) {
+        double square = drifted(n, Q, E);
+        sum += square;
+        largest = square > largest ? square : largest;
+    }
+    return isnan(sum) ? sum : largest;
+}
+
 /* `framed._straightened`: Q − QE/2. */
 INLINE void straightened(int n, Py_ssize_t B, const double *restrict Q, double *restrict out)
 {
@@ -155,6 +167,11 @@ FOR_PROCESSORS static void surveyed_of(int n, Py_ssize_t B, const double *Q, con
                                        double out[3])
 {
     FOR_SIZE(n, surveyed, B, Q, tau, out);
+}
+
+FOR_PROCESSORS static double furthest_of(int n, Py_ssize_t B, const double *Q)
+{
+    return n == 3 ? furthest(3, B, Q) : furthest(2, B, Q);
 }
 
 FOR_PROCESSORS static void straightened_of(int n, Py_ssize_t B, const double *Q, double *out)
@@ -215,6 +232,21 @@ PyObject *turns_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_BEGIN_ALLOW_THREADS turned_of(s.n, s.B, s.Q, tau, t, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
+}
+
+/* turns_defect(n, Q) -> the largest ‖QᵀQ − I‖² of the stack */
+PyObject *turns_defect(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double largest = 0.0;
+    if (!counted(count, 2))
+        return NULL;
+    Turns s = turns_of(&a, args[0], args[1]);
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS largest = furthest_of(s.n, s.B, s.Q);
+    Py_END_ALLOW_THREADS
+    return finish(&a, PyFloat_FromDouble(largest));
 }
 
 /* turns_ray(n, Q, T) -> ‖QᵀQ − I‖² of the stack, of the furthest matrix, and the largest |τ|² */

@@ -7,6 +7,7 @@
 
 PyObject *turns_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *turns_point(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *turns_defect(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *turns_ray(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *turns_straightened(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *turns_aim(PyObject *, PyObject *const *, Py_ssize_t);

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array, Metric
+from stiefel.types import Array, Metric, NumpyArray
 
-from .compiled import rows, straight_pair
+from .compiled import kernels_of_turns, rows, straight_pair, straightened
 from .framed import DRIFT, Framed, FramedRay, Split
 from .ray import Lowered, Secant
 
@@ -111,13 +111,11 @@ class CompiledRotationRay(RotationRay):
     """`RotationRay`, of NumPy arrays of double precision; ``seen`` is what `turns_ray` returns."""
 
     def __init__(self, kernels: Kernels, Q: Array, T: Array, seen: Any = None) -> None:
-        self._kernels, self._Q, self._T, fast = kernels, Q, T, kernels.compiled
-        size = Q.shape[-1]
-        square, largest, longest = seen or fast.turns_ray(size, Q, T)
+        self._kernels, self._Q, self._T, size = kernels, Q, T, Q.shape[-1]
+        square, largest, longest = seen or kernels.compiled.turns_ray(size, Q, T)
         self.defect, self.bounded_length = math.sqrt(square), math.sqrt(longest)
         if largest > (DRIFT * kernels.eps(Q)) ** 2 * size:
-            self._Q = np.empty(Q.shape)
-            fast.turns_straightened(size, Q, self._Q)
+            self._Q = straightened(kernels, Q)
 
     def __call__(self, t: float) -> Array:
         Q, out = self._Q, np.empty(self._Q.shape)
@@ -129,12 +127,6 @@ class CompiledRotationRay(RotationRay):
         return Secant(s, y, Split(0.0, 0.0, ss, yy), slope=slope)
 
 
-def kernels_of_turns(k: Kernels, Q: Array, V: Array) -> Any:
-    """The compiled kernels, if they serve a stack Q and an array V that goes with it."""
-    doubles = k.compiled is not None and Q.dtype.char == "d" == V.dtype.char
-    return k.compiled if doubles and Q.flags.c_contiguous and Q.dtype.isnative else None
-
-
 def _coordinates(k: Kernels, M: Array) -> Array:
     """Those of the skew part of M."""
     planes = PLANES[M.shape[-1]]
@@ -144,11 +136,16 @@ def _coordinates(k: Kernels, M: Array) -> Array:
 def _skew_matrix(k: Kernels, C: Array) -> Array:
     """A of its coordinates."""
     size = {1: 2, 3: 3}[C.shape[-1]]
-    zero = 0.0 * C[..., 0]
-    rows = [[zero] * size for _ in range(size)]
-    for index, (i, j) in enumerate(PLANES[size]):
-        rows[i][j], rows[j][i] = SQRT_HALF * C[..., index], -SQRT_HALF * C[..., index]
-    return k.xp.stack([k.xp.stack(row, axis=-1) for row in rows], axis=-2)
+    return k.xp.reshape(C @ k.asarray(_skew_basis(size), C), (*C.shape[:-1], size, size))
+
+
+@cache
+def _skew_basis(size: int) -> NumpyArray:
+    """The orthonormal skew matrices of the coordinates, each a row."""
+    basis = np.zeros((len(PLANES[size]), size, size))
+    for E, (i, j) in zip(basis, PLANES[size], strict=True):
+        E[i, j], E[j, i] = SQRT_HALF, -SQRT_HALF
+    return basis.reshape(len(basis), -1)
 
 
 @kernel

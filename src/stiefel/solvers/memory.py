@@ -27,10 +27,16 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import compiled
 from stiefel.geometry.cayley import Frame
-from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
+from stiefel.geometry.compiled import (
+    FastTangentRay,
+    empty_frame,
+    faster,
+    kernels_of_turns,
+    rows,
+)
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.stiefel import Stiefel
-from stiefel.geometry.turns import CompiledRotationRay, FramedRotations, kernels_of_turns
+from stiefel.geometry.turns import CompiledRotationRay, FramedRotations
 from stiefel.types import (
     Array,
     Cotangent,

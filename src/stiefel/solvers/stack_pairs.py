@@ -131,9 +131,7 @@ def looked_at(
     return Apart(curvatures, gammas, typical, mean, on, doubted or (apart.on and not on))
 
 
-def _seen_in(
-    geometry: Manifold, pairs: StackPairs, G: Cotangent, c2: float
-) -> tuple[float, float]:
+def _seen_in(geometry: Manifold, pairs: StackPairs, G: Cotangent, c2: float) -> tuple[float, float]:
     """Median and mean of the asymmetries of the newest pair and the one before.
 
     The curvatures of the newest are written into their row.
@@ -198,7 +196,8 @@ def direction_apart(
     assert apart is not None
     curvatures, gammas = apart.curvatures, apart.gammas
     if (fast := _compiled(k, S)) is not None:
-        used, q, a = np.array(rows, np.intp), np.empty_like(S[0]), np.empty((gammas.size, len(rows)))
+        used, q = np.array(rows, np.intp), np.empty_like(S[0])
+        a = np.empty((gammas.size, len(rows)))
         flat = curvatures.reshape(len(curvatures), -1)
         fast.stack_first_loop(S, Y, flat, used, np.ascontiguousarray(g), q, a)
         r = np.array(phi(q), q.dtype, order="C", copy=None)
