@@ -152,10 +152,10 @@ def test_a_look_is_that_of_the_text(count, like, dtype):
     if like == "all still":
         S[1] = 0.0
     if like == "huge":  # the products with the other step overflow, and their difference is NaN
-        S[0], Y[1] = 1e200, 1e200 * np.sign(Y[1].real)
-        S[1], Y[0] = 1e-200 * Y[1], 1e-200 * S[0]
-        S[0] *= 1e60
-        Y[1] *= 1e60
+        S[:, 0], Y[:, 0] = 0.0, 0.0
+        for i in (0, 1):
+            S[i, 0, 0, i], Y[i, 0, 0, 1 - i], Y[i, 0, 0, i] = 1e200, 1e200, 1e-200
+        S[:, 1:], Y[:, 1:] = S[:, :1], Y[:, :1]
     if like == "NaN":
         Y[0, count // 2] = np.nan
     gammas = np.where(rng.random(count) < 0.5, 0.0, rng.random(count))
