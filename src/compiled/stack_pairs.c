@@ -1,7 +1,7 @@
 /* The recursion of every matrix of a stack, `solvers.stack_pairs`: blocks S and Y of m rows, each of
  * B matrices of n real numbers.
  *
- * One matrix after the other: its n numbers stay in the nearest cache through both loops.
+ * The numbers of a matrix, or of some small ones, stay in the nearest cache through both loops.
  */
 #include "stack_pairs.h"
 
@@ -9,9 +9,10 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "processors.h"
 
 /* A call of BLAS takes longer than the few numbers of a matrix. */
-static double product(Py_ssize_t n, const double *x, const double *y)
+INLINE double product(Py_ssize_t n, const double *x, const double *y)
 {
     double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
     Py_ssize_t i = 0;
@@ -26,7 +27,7 @@ static double product(Py_ssize_t n, const double *x, const double *y)
     return (a + b) + (c + d);
 }
 
-static void add(Py_ssize_t n, double a, const double *x, double *y)
+INLINE void add(Py_ssize_t n, double a, const double *x, double *y)
 {
     for (Py_ssize_t i = 0; i < n; i++)
         y[i] += a * x[i];
@@ -54,32 +55,80 @@ Stack stack_of(Arrays *a, PyObject *S, PyObject *Y, PyObject *curvatures, PyObje
     return s;
 }
 
-void without_pairs(const Stack *s, Py_ssize_t b, double *q, double *weights)
+/* Steps of one matrix wait for each other, and those of several do not: small ones are taken together,
+ * as many as stay in the nearest cache. */
+static Py_ssize_t together(const Stack *s)
+{
+    return s->n > 0 ? 1 + 255 / s->n : 1;
+}
+
+/* The first loop of the matrices from b on; weights of rows and matrices. */
+INLINE void without(Py_ssize_t n, const Stack *s, Py_ssize_t b, Py_ssize_t count, double *q,
+                    double *weights)
 {
     for (Py_ssize_t i = s->count - 1; i >= 0; i--) {
-        double curvature = s->curvatures[s->rows[i] * s->B + b];
-        Py_ssize_t start = s->rows[i] * s->N + b * s->n;
-        if (curvature <= 0.0)
-            continue;
-        weights[i] = product(s->n, s->S + start, q) / curvature;
-        add(s->n, -weights[i], s->Y + start, q);
+        const double *curvatures = s->curvatures + s->rows[i] * s->B + b;
+        const double *S = s->S + s->rows[i] * s->N + b * n, *Y = s->Y + s->rows[i] * s->N + b * n;
+        double *w = weights + i * count;
+        for (Py_ssize_t j = 0; j < count; j++)
+            if (curvatures[j] > 0.0) {
+                w[j] = product(n, S + j * n, q + j * n) / curvatures[j];
+                add(n, -w[j], Y + j * n, q + j * n);
+            }
     }
 }
 
-void with_pairs(const Stack *s, Py_ssize_t b, double *r, const double *weights, double gamma,
-                double longest)
+/* The second one, of r that was multiplied by γ. */
+INLINE void with(Py_ssize_t n, const Stack *s, Py_ssize_t b, Py_ssize_t count, double *r,
+                 const double *weights, double longest)
 {
-    for (Py_ssize_t i = 0; i < s->n; i++)
-        r[i] *= gamma;
     for (Py_ssize_t i = 0; i < s->count; i++) {
-        double curvature = s->curvatures[s->rows[i] * s->B + b];
-        Py_ssize_t start = s->rows[i] * s->N + b * s->n;
-        if (curvature > 0.0)
-            add(s->n, weights[i] - product(s->n, s->Y + start, r) / curvature, s->S + start, r);
+        const double *curvatures = s->curvatures + s->rows[i] * s->B + b, *w = weights + i * count;
+        const double *S = s->S + s->rows[i] * s->N + b * n, *Y = s->Y + s->rows[i] * s->N + b * n;
+        for (Py_ssize_t j = 0; j < count; j++)
+            if (curvatures[j] > 0.0)
+                add(n, w[j] - product(n, Y + j * n, r + j * n) / curvatures[j], S + j * n, r + j * n);
     }
-    double length = sqrt(product(s->n, r, r)), scale = length > longest ? longest / length : 1.0;
-    for (Py_ssize_t i = 0; i < s->n; i++)
-        r[i] *= -scale;
+    for (Py_ssize_t j = 0; j < count; j++, r += n) {
+        double length = sqrt(product(n, r, r)), scale = length > longest ? longest / length : 1.0;
+        for (Py_ssize_t i = 0; i < n; i++)
+            r[i] *= -scale;
+    }
+}
+
+/* Rotations have one number or three. */
+#define FOR_FEW(n, formula, ...)                                                                   \
+    do {                                                                                           \
+        if ((n) == 3)                                                                              \
+            formula(3, __VA_ARGS__);                                                               \
+        else if ((n) == 1)                                                                         \
+            formula(1, __VA_ARGS__);                                                               \
+        else                                                                                       \
+            formula(n, __VA_ARGS__);                                                               \
+    } while (0)
+
+void without_pairs(const Stack *s, double *q, double *weights)
+{
+    Py_ssize_t most = together(s);
+    for (Py_ssize_t b = 0; b < s->B; b += most) {
+        Py_ssize_t count = s->B - b < most ? s->B - b : most;
+        FOR_FEW(s->n, without, s, b, count, q + b * s->n, weights + b * s->count);
+    }
+}
+
+void with_pairs(const Stack *s, double *r, const double *weights, const double *gammas, double gamma,
+                double factor, double longest)
+{
+    Py_ssize_t most = together(s);
+    for (Py_ssize_t b = 0; b < s->B; b += most) {
+        Py_ssize_t count = s->B - b < most ? s->B - b : most;
+        for (Py_ssize_t j = b; j < b + count; j++) {
+            double scale = factor * (gammas[j] > 0.0 ? gammas[j] : gamma);
+            for (Py_ssize_t i = j * s->n; i < (j + 1) * s->n; i++)
+                r[i] *= scale;
+        }
+        FOR_FEW(s->n, with, s, b, count, r + b * s->n, weights + b * s->count, longest);
+    }
 }
 
 /* The number that would stand at `place` if they were in order; they are moved.  None is NaN. */
@@ -206,7 +255,8 @@ PyObject *stack_gammas(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* stack_first_loop(S, Y, ⟨s, y⟩ of rows and matrices, rows, g, q, a), a of matrices and rows in use */
+/* stack_first_loop(S, Y, ⟨s, y⟩ of rows and matrices, rows, g, q, a), with a number in a for every matrix
+ * and row in use */
 PyObject *stack_first_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -222,8 +272,7 @@ PyObject *stack_first_loop(PyObject *self, PyObject *const *args, Py_ssize_t cou
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
     memcpy(q, g, sizeof(double) * (size_t)N);
-    for (Py_ssize_t b = 0; b < s.B; b++)
-        without_pairs(&s, b, q + b * s.n, weights + b * s.count);
+    without_pairs(&s, q, weights);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
@@ -244,10 +293,7 @@ PyObject *stack_second_loop(PyObject *self, PyObject *const *args, Py_ssize_t co
     const double *weights = real_numbers(&a, args[6], &all, READ);
     if (a.failed)
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t b = 0; b < s.B; b++)
-        with_pairs(&s, b, r + b * s.n, weights + b * s.count, gammas[b] > 0.0 ? gammas[b] : gamma,
-                   longest);
+    Py_BEGIN_ALLOW_THREADS with_pairs(&s, r, weights, gammas, gamma, 1.0, longest);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }

@@ -16,11 +16,12 @@ typedef struct {
 /* From blocks, numbers of shape m × B, and rows; N is known. */
 Stack stack_of(Arrays *a, PyObject *S, PyObject *Y, PyObject *curvatures, PyObject *rows, Py_ssize_t N);
 
-/* Both loops of matrix b, whose n numbers are q and then r: `count` weights go from the first to the
- * second.  Between them r = φ(q); at the end r is −H g, or what of it is as long as `longest`. */
-void without_pairs(const Stack *s, Py_ssize_t b, double *q, double *weights);
-void with_pairs(const Stack *s, Py_ssize_t b, double *r, const double *weights, double gamma,
-                double longest);
+/* Both loops: a weight of every matrix and row in use goes from the first to the second. */
+void without_pairs(const Stack *s, double *q, double *weights);
+
+/* r = φ(q)/factor becomes −H g, and no matrix longer than `longest`; γ where a matrix has none yet. */
+void with_pairs(const Stack *s, double *r, const double *weights, const double *gammas, double gamma,
+                double factor, double longest);
 
 PyObject *stack_look(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *stack_gammas(PyObject *, PyObject *const *, Py_ssize_t);

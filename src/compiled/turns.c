@@ -324,18 +324,15 @@ PyObject *turns_aim_apart(PyObject *self, PyObject *const *args, Py_ssize_t coun
     const double *gammas = real_numbers(&a, args[7], &s.B, READ);
     double gamma = number(&a, args[8]), longest = number(&a, args[9]);
     double *T = real_numbers(&a, args[10], &s.N, WRITE);
-    double *room = workspace(&a, sizeof(double) * (size_t)stack.count);
+    double *room = workspace(&a, sizeof(double) * (size_t)(stack.count * stack.B));
     if (!a.failed && stack.B != s.B)
         refuse(&a, "expected curvatures of every matrix");
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
     memcpy(T, G, sizeof(double) * (size_t)s.N);
-    for (Py_ssize_t b = 0; b < s.B; b++) {
-        double *own = T + b * stack.n, scale = 2.0 * (gammas[b] > 0.0 ? gammas[b] : gamma);
-        without_pairs(&stack, b, own, room);
-        with_pairs(&stack, b, own, room, scale, longest);
-    }
+    without_pairs(&stack, T, room);
+    with_pairs(&stack, T, room, gammas, gamma, 2.0, longest);
     slope = d_dot(s.N, G, T);
     surveyed_of(s.n, s.B, s.Q, T, out);
     Py_END_ALLOW_THREADS
