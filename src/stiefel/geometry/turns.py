@@ -29,6 +29,7 @@ from .ray import Lowered, Secant
 
 SQRT_HALF = math.sqrt(0.5)
 SQRT_EIGHTH = math.sqrt(0.125)
+DRIFT_OF_DOUBLES = (DRIFT * float(np.finfo(np.float64).eps)) ** 2  # squared, for a column
 PLANES = {2: ((1, 0),), 3: ((2, 1), (0, 2), (1, 0))}  # entries of A that are the numbers a
 
 
@@ -114,7 +115,7 @@ class CompiledRotationRay(RotationRay):
         self._kernels, self._Q, self._T, size = kernels, Q, T, Q.shape[-1]
         square, largest, longest = seen or kernels.compiled.turns_ray(size, Q, T)
         self.defect, self.bounded_length = math.sqrt(square), math.sqrt(longest)
-        if largest > (DRIFT * kernels.eps(Q)) ** 2 * size:
+        if largest > DRIFT_OF_DOUBLES * size:
             self._Q = straightened(kernels, Q)
 
     def __call__(self, t: float) -> Array:

@@ -249,7 +249,7 @@ class LBFGS:
             if pairs.apart is not None:
                 phi = partial(raised_by_learned, problem, x, learned, None, False)
                 apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
-                pairs = pairs._replace(apart=apart)
+                pairs = Pairs(*pairs[:-1], apart)
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds otherwise
         return self._aimed(problem, x, at, pairs, learned, gamma, rows, taken.watch, after=True)

@@ -32,8 +32,8 @@ from stiefel.geometry.compiled import (
     empty_frame,
     faster,
     kernels_of_turns,
-    rows,
 )
+from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.geometry.turns import CompiledRotationRay, FramedRotations
@@ -206,7 +206,7 @@ def _remember_compiled(
     gone, rows = (rows[0], rows[1:]) if len(rows) == len(diagonal) else (-1, rows)
     write = fast.leaves_remember
     if not isinstance(s, tuple):
-        write, s, y = fast.remember_pair, np.ascontiguousarray(s), np.ascontiguousarray(y)
+        write, s, y = fast.remember_pair, in_rows(s), in_rows(y)
     write(pairs.S, pairs.Y, row, gone, s, y, sy, inverse, diagonal)
     return Pairs(pairs.S, pairs.Y, inverse, diagonal, rows, apart=pairs.apart)
 
@@ -312,9 +312,9 @@ def matrix_aim(
     if X.shape[-1] < 2 or pairs.S is None or faster(k, X, G) is not compiled:
         return None
     T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
-    D = None if metric.D is None else rows(metric.D)
+    D = None if metric.D is None else in_rows(metric.D)
     omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
-    known = *pairs[:4], gamma, rows(G), X, D, omega, theta
+    known = *pairs[:4], gamma, in_rows(G), X, D, omega, theta
     slope, *small = k.compiled.matrix_aim(*known, T, *frame)
     ray = FastTangentRay.prepared(k, X, T, frame, small)
     return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
@@ -348,7 +348,7 @@ def _tree_aim(
     T = tuple([np.empty(g.shape, g.dtype) for g in G])
     frames = tuple([_room_for_frame(kind, x) for kind, x in zip(kinds, X, strict=True)])
     if not all(m.D is None or m.D.flags.c_contiguous for m in metrics):
-        metrics = tuple([m._replace(D=m.D if m.D is None else rows(m.D)) for m in metrics])
+        metrics = tuple([m._replace(D=m.D if m.D is None else in_rows(m.D)) for m in metrics])
     known = *pairs[:4], gamma, G, T, X, metrics, kinds, frames
     slopes, small = fast.leaves_aim(*known)
     leaves = zip(geometry.factors, X, T, metrics, frames, small, strict=True)

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
+from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.sphere import Sphere
 from stiefel.geometry.stiefel import Stiefel
@@ -115,20 +116,19 @@ def looked_at(
     c2: float,
 ) -> Apart:
     """What is known with the newest pair, at whose end the gradient is G."""
-    apart, row = pairs.apart, pairs.rows[-1]
-    assert apart is not None
-    typical, mean, doubted, curvatures = apart.typical, apart.mean, apart.doubted, apart.curvatures
+    assert pairs.apart is not None
+    curvatures, gammas, typical, mean, parted, doubted = pairs.apart
     middle, average = _seen_in(geometry, pairs, G, c2)
     if len(pairs.rows) > 1:
         typical = SMOOTHING * typical + (1.0 - SMOOTHING) * middle
         mean = SMOOTHING * mean + (1.0 - SMOOTHING) * average
-    on = mean < TOGETHER and (apart.on or (mean if doubted else typical) < APART)
-    mean = typical if on and not apart.on else mean  # what went far before tells nothing
-    gammas = apart.gammas
+    on = mean < TOGETHER and (parted or (mean if doubted else typical) < APART)
+    mean = typical if on and not parted else mean  # what went far before tells nothing
     if on:
+        row = pairs.rows[-1]
         y = pairs.Y[row, ...]
         gammas = _new_gammas(geometry, y, phi(y), curvatures[row, ...], gammas)
-    return Apart(curvatures, gammas, typical, mean, on, doubted or (apart.on and not on))
+    return Apart(curvatures, gammas, typical, mean, on, doubted or (parted and not on))
 
 
 def _seen_in(geometry: Manifold, pairs: StackPairs, G: Cotangent, c2: float) -> tuple[float, float]:
@@ -140,8 +140,8 @@ def _seen_in(geometry: Manifold, pairs: StackPairs, G: Cotangent, c2: float) -> 
     assert apart is not None
     now, before, curvatures = rows[-1], rows[-2 if len(rows) > 1 else -1], apart.curvatures
     if (fast := _compiled(array_kernels(geometry, G), S)) is not None:
-        known, flat = np.ascontiguousarray(G), curvatures.reshape(len(curvatures), -1)
-        return fast.stack_look(S, pairs.Y, now, before, known, c2, LEAST_MOVED, flat)  # type: ignore[no-any-return]
+        flat = curvatures.reshape(len(curvatures), -1)
+        return fast.stack_look(S, pairs.Y, now, before, in_rows(G), c2, LEAST_MOVED, flat)  # type: ignore[no-any-return]
     sy, sG, cross, old = _products_of(geometry, pairs, G, now, before)
     kept = (sy > 0) & ((1.0 - c2) * sG + c2 * sy >= 0)
     curvatures[now, ...] = np.where(kept, sy, 0.0)
@@ -155,7 +155,7 @@ def _new_gammas(
     """γ_i after a pair with z = φ(y): a geometric mean; ``old`` where it is not used."""
     if (fast := _compiled(array_kernels(geometry, y), y)) is not None:
         new = np.empty_like(old)
-        fast.stack_gammas(y, np.ascontiguousarray(z), curvatures, old, new)
+        fast.stack_gammas(y, in_rows(z), curvatures, old, new)
         return new
     yy = _by_matrix(geometry, y, z, old)
     told = (curvatures > 0) & (yy > 0)
@@ -199,7 +199,7 @@ def direction_apart(
         used, q = np.array(rows, np.intp), np.empty_like(S[0])
         a = np.empty((gammas.size, len(rows)))
         flat = curvatures.reshape(len(curvatures), -1)
-        fast.stack_first_loop(S, Y, flat, used, np.ascontiguousarray(g), q, a)
+        fast.stack_first_loop(S, Y, flat, used, in_rows(g), q, a)
         r = np.array(phi(q), q.dtype, order="C", copy=None)
         fast.stack_second_loop(S, Y, flat, used, gammas, gamma, a, longest, r)
         return r
