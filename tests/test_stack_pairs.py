@@ -181,6 +181,11 @@ def test_the_median_is_the_middle_one(count, ties):
     assert found == (np.median(wanted), pytest.approx(wanted.mean(), rel=1e-13))
 
 
+def test_products_that_overflow_are_an_asymmetry():
+    seen = stack_pairs._asymmetries(np.ones(2), np.array([np.nan, 0.1]), np.ones(2))
+    assert seen.tolist() == [1.0, 0.1]
+
+
 @pytest.mark.parametrize(("coupling", "on"), [(0.0, True), (100.0, False)])
 def test_the_coupling_of_matrices_is_seen_in_their_pairs(coupling, on):
     _, pairs, _ = filled(Stiefel().random(6, 5, 2, seed=6), 9, coupling)
