@@ -226,10 +226,9 @@ def test_others_are_served_by_the_text(dtype):
     assert type(geometry.ray_along(Q, geometry.gradient(Q, 2.0 * Q).G)) is not CompiledRotationRay
 
 
-@pytest.mark.parametrize("coupled", [True, False])
-@pytest.mark.parametrize("size", [2, 3])
-def test_runs_with_and_without_kernels_are_alike(size, coupled, text):
-    rng, count = np.random.default_rng(1), 12
+def sum_of_turns(size, coupled, count=12):
+    """A function of several rotations, and a start."""
+    rng = np.random.default_rng(1)
     A = rng.standard_normal((count, size, size)) * np.geomspace(1.0, 30.0, count)[:, None, None]
     X0 = SpecialOrthogonal().random(count, size, size, seed=2)
 
@@ -237,6 +236,13 @@ def test_runs_with_and_without_kernels_are_alike(size, coupled, text):
         D = X - coupled * np.roll(X, 1, axis=0)
         return 0.5 * np.sum(D * D) - np.sum(A * X), D - coupled * np.roll(D, -1, axis=0) - A
 
+    return fun, X0
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+@pytest.mark.parametrize("size", [2, 3])
+def test_runs_with_and_without_kernels_are_alike(size, coupled, text):
+    fun, X0 = sum_of_turns(size, coupled)
     found = [stiefel.minimize(fun, X0, manifold=SpecialOrthogonal(), rtol=1e-9)]
     text()
     found.append(stiefel.minimize(fun, X0, manifold=SpecialOrthogonal(), rtol=1e-9))
@@ -245,3 +251,16 @@ def test_runs_with_and_without_kernels_are_alike(size, coupled, text):
     close(fast.x, slow.x, 1e-7)
     values = fast.history["value"][:8]
     np.testing.assert_allclose(values, slow.history["value"][:8], rtol=1e-10)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+@pytest.mark.parametrize("end", [3, 6, 9])
+def test_a_run_that_goes_on_repeats_every_bit(coupled, end, tmp_path):
+    fun, X0 = sum_of_turns(3, coupled)
+    options = {"manifold": SpecialOrthogonal(), "rtol": 1e-9}
+    whole = stiefel.minimize(fun, X0, **options)
+    saved = {"checkpoint": tmp_path / "run", "resume": True}
+    part = stiefel.minimize(fun, X0, maxiter=end, **options, **saved)
+    found = stiefel.minimize(fun, X0, **options, **saved)
+    assert part.nit == end < found.nit == whole.nit and found.nfev == whole.nfev
+    np.testing.assert_array_equal(found.x, whole.x)
