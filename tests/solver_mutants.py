@@ -297,6 +297,22 @@ MUTANTS = (
     ),
     Mutant(
         STACK_PAIRS,
+        "np.fmin(np.abs(cross",
+        "np.minimum(np.abs(cross",
+        "products that overflow are no asymmetry",
+        STACKS,
+        "overflow",
+    ),
+    Mutant(
+        METRIC,
+        "(type(seen) is Split and seen.normal_step == 0.0)",
+        "type(seen) is Split",
+        "nearly square matrices learn nothing",
+        FRAMES,
+        "weighed_against",
+    ),
+    Mutant(
+        STACK_PAIRS,
         "LEAST_MOVED = 1e-10",
         "LEAST_MOVED = 0.0",
         "solved matrices of a stack are looked at",
@@ -306,14 +322,14 @@ MUTANTS = (
     Mutant(
         STACK_PAIRS,
         "on = mean < TOGETHER and (",
-        "on = apart.on or mean < TOGETHER and (",
+        "on = parted or mean < TOGETHER and (",
         "matrices of a stack never come together again",
         STACKS,
         "seen_late",
     ),
     Mutant(
         STACK_PAIRS,
-        "(apart.on or (mean if doubted else typical) < APART)",
+        "(parted or (mean if doubted else typical) < APART)",
         "(mean if doubted else typical) < APART",
         "matrices of a stack come together at the first doubt",
         STACKS,
@@ -337,7 +353,7 @@ MUTANTS = (
     ),
     Mutant(
         STACK_PAIRS,
-        "mean = typical if on and not apart.on else mean",
+        "mean = typical if on and not parted else mean",
         "mean = mean",
         "matrices of a stack are doubted for what was before they parted",
         STACKS,

@@ -18,8 +18,8 @@ from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import compiled, framed, grassmann
 from stiefel.geometry.product import Product
 from stiefel.solvers import learned_metric, leaves, memory
+from stiefel.solvers.aims import matrix_aim
 from stiefel.solvers.learned_metric import Learned, LearnedMetric
-from stiefel.solvers.memory import matrix_aim
 from stiefel.types import Metric
 
 KERNELS = kernels_for(np.zeros(1)).compiled

@@ -24,6 +24,7 @@ from stiefel.geometry.frames import framed
 from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Lowered, Secant
 from stiefel.solvers import leaf_kinds, learned_metric, leaves, memory
+from stiefel.solvers.aims import matrix_aim
 from stiefel.solvers.leaf_kinds import FLAT, FRAMED, MATRIX, SPAN, TURNS, UNITS
 from stiefel.solvers.learned_metric import Learned
 from stiefel.types import Metric
@@ -104,7 +105,7 @@ def test_an_aim_of_a_tree_is_that_of_the_text(seed, count, which):
     metrics, pairs, G = metrics_of(X, kinds, rng), remembered(geometry, gradient, count), gradient()
     phi = lambda C: geometry.raise_onto(X, C, metrics)
     expected = memory.apply_inverse(geometry, pairs, G, 0.7, phi, owned=True)
-    T, slope, ray = memory.matrix_aim(geometry, pairs, X, G, 0.7, metrics)
+    T, slope, ray = matrix_aim(geometry, pairs, X, G, 0.7, metrics)
     size = max(np.abs(e).max() for e in expected)
     for t, e in zip(T, expected, strict=True):
         np.testing.assert_allclose(t, e, atol=1e-11 * size)
@@ -171,7 +172,7 @@ def test_an_aim_of_a_tree_away_from_the_manifold():
     pairs = remembered(geometry, lambda: X, 1)
     G = (1e-6 * gradient()[0] + X[0], gradient()[1])
     metrics = Metric(), Metric()
-    T, _, ray = memory.matrix_aim(geometry, pairs, X, G, 1.0, metrics)
+    T, _, ray = matrix_aim(geometry, pairs, X, G, 1.0, metrics)
     again = geometry.ray_along(X, T, metrics)
     assert all(y.tobytes() == e.tobytes() for y, e in zip(ray(1.0), again(1.0), strict=True))
 

@@ -10,7 +10,7 @@ from cases import LIBRARIES, to_numpy
 from stiefel import SpecialOrthogonal, Sphere, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.solvers import stack_pairs
-from stiefel.solvers.memory import no_pairs, remember
+from stiefel.solvers.memory import Pairs, no_pairs, remember
 from stiefel.solvers.stack_pairs import direction_apart, looked_at
 
 KERNELS = kernels_for(np.zeros(1)).compiled
@@ -102,17 +102,88 @@ def test_compiled_kernels_repeat_the_formulas(dtype, monkeypatch):
 
 @pytest.mark.skipif(KERNELS is None, reason="there are no compiled kernels")
 def test_what_is_no_row_and_no_stack_is_refused():
-    S, g, flat, a = np.zeros((3, 4, 2)), np.zeros((4, 2)), np.ones((3, 4)), np.zeros((3, 4))
+    S, g, flat, a = np.zeros((3, 4, 2)), np.zeros((4, 2)), np.ones((3, 4)), np.zeros((4, 2))
     rows, beyond = np.array([0, 2], np.intp), np.array([3], np.intp)
     KERNELS.stack_first_loop(S, S, flat, rows, g, g.copy(), a)
-    for row, before in ((3, 0), (-1, 0), (0, 3)):
+    KERNELS.stack_look(S, S, 0, 1, g, 0.9, 1e-10, flat.copy())
+    for row, before, curvatures in (
+        (3, 0, flat), (-1, 0, flat), (0, 3, flat), (0, -1, flat),
+        (0, 1, np.ones((3, 3))), (0, 1, np.ones((2, 4))), (0, 1, np.ones((3, 0))),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=r"row|expected"):
-            KERNELS.stack_products(S, S, row, before, g, np.zeros((4, 4)))
+            KERNELS.stack_look(S, S, row, before, g, 0.9, 1e-10, curvatures.copy())
+    for of_matrices in (np.ones(3), np.ones(0)):
+        with pytest.raises(ValueError, match="expected"):
+            KERNELS.stack_gammas(g, g, of_matrices, of_matrices, of_matrices.copy())
     for wrong in ((flat, beyond), (np.ones((3, 3)), rows), (np.ones((2, 4)), rows), (flat, flat)):
         with pytest.raises(ValueError, match=r"row|expected"):
             KERNELS.stack_first_loop(S, S, *wrong, g, g.copy(), a)
         with pytest.raises(ValueError, match=r"row|expected"):
-            KERNELS.stack_second_loop(S, S, *wrong, np.ones(4), a, 1.0, g.copy())
+            KERNELS.stack_second_loop(S, S, *wrong, np.ones(4), 1.0, a, 1.0, g.copy())
+
+
+def looked(S, Y, G, gammas):
+    """What a look at two pairs finds: the text's answer, and that of the kernels."""
+    like = np.zeros(S.shape[1:2])
+    geometry, found = Stiefel().bind(S[0]), []
+    for compiled in (stack_pairs._compiled, lambda k, S: None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stack_pairs, "_compiled", compiled)
+            apart = stack_pairs.Apart(np.zeros((2, *like.shape)), gammas)
+            pairs = Pairs(S, Y, np.zeros((2, 2)), np.zeros(2), (0, 1), apart=apart)
+            seen = stack_pairs._seen_in(geometry, pairs, G, 0.9)
+            new = stack_pairs._new_gammas(geometry, Y[1], Y[0], apart.curvatures[1], gammas)
+        found.append((seen, apart.curvatures, new))
+    return found
+
+
+@pytest.mark.skipif(KERNELS is None, reason="there are no compiled kernels")
+@pytest.mark.parametrize("dtype", [float, complex])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 17, 500, 501])
+@pytest.mark.parametrize("like", ["any", "some still", "all alike", "all still", "huge", "NaN"])
+def test_a_look_is_that_of_the_text(count, like, dtype):
+    rng = np.random.default_rng(count)
+    S, Y, G = (gaussian(rng, (2, count, 3, 2), dtype) for _ in range(3))
+    Y += 2.0 * S
+    if like == "some still":
+        S[1, ::2] *= 1e-13
+    if like == "all alike":
+        S[:], Y[:] = S[:, :1].copy(), Y[:, :1].copy()
+    if like == "all still":
+        S[1] = 0.0
+    if like == "huge":  # the products with the other step overflow, and their difference is NaN
+        S[:, 0], Y[:, 0] = 0.0, 0.0
+        for i in (0, 1):
+            S[i, 0, 0, i], Y[i, 0, 0, 1 - i], Y[i, 0, 0, i] = 1e200, 1e200, 1e-200
+        S[:, 1:], Y[:, 1:] = S[:, :1], Y[:, :1]
+    if like == "NaN":
+        Y[0, count // 2] = np.nan
+    gammas = np.where(rng.random(count) < 0.5, 0.0, rng.random(count))
+    with np.errstate(all="ignore"):
+        (seen, curvatures, new), (expected, rows, old) = looked(S, Y, G[0], gammas)
+    np.testing.assert_allclose(seen, expected, rtol=1e-9)
+    np.testing.assert_allclose(curvatures, rows, rtol=1e-9)
+    np.testing.assert_allclose(new, old, rtol=1e-9)
+    assert all(0.0 <= each <= 1.0 for each in seen)
+
+
+@pytest.mark.skipif(KERNELS is None, reason="there are no compiled kernels")
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 11, 1000, 1001])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_median_is_the_middle_one(count, ties):
+    rng = np.random.default_rng(count)
+    wanted = rng.integers(0, 4, count) / 4.0 if ties else rng.random(count)
+    S = np.zeros((2, count, 2))
+    S[0, :, 0] = S[1, :, 1] = 1.0
+    Y = S.copy()
+    Y[0, :, 1] = wanted  # ⟨s', y⟩; nothing answers to it
+    found = KERNELS.stack_look(S, Y, 1, 0, S[0], 0.9, 1e-10, np.zeros((2, count)))
+    assert found == (np.median(wanted), pytest.approx(wanted.mean(), rel=1e-13))
+
+
+def test_products_that_overflow_are_an_asymmetry():
+    seen = stack_pairs._asymmetries(np.ones(2), np.array([np.nan, 0.1]), np.ones(2))
+    assert seen.tolist() == [1.0, 0.1]
 
 
 @pytest.mark.parametrize(("coupling", "on"), [(0.0, True), (100.0, False)])

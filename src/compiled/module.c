@@ -14,6 +14,7 @@
 #include "pairs.h"
 #include "rows.h"
 #include "stack_pairs.h"
+#include "turns.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -62,9 +63,17 @@ static PyMethodDef kernels[] = {
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),
-    KERNEL(stack_products),
+    KERNEL(stack_look),
+    KERNEL(stack_gammas),
     KERNEL(stack_first_loop),
     KERNEL(stack_second_loop),
+    KERNEL(turns_gradient),
+    KERNEL(turns_point),
+    KERNEL(turns_defect),
+    KERNEL(turns_ray),
+    KERNEL(turns_straightened),
+    KERNEL(turns_aim),
+    KERNEL(turns_aim_apart),
     KERNEL(rows_grown),
     KERNEL(rows_grams),
     KERNEL(rows_combined),

@@ -15,7 +15,7 @@ from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.backends.threads import Threads, threads_for
 from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
-from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.geometry.feasibility import feasible
 from stiefel.geometry.frames import framed, seen
 from stiefel.geometry.grassmann import check_invariant_gradient
 from stiefel.geometry.rotations import determinants
@@ -31,7 +31,7 @@ from stiefel.runs.stopping import RoundedGradient, Rule
 from stiefel.solvers.lbfgs import LBFGS
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
-from stiefel.types import Manifolds, Point, Solver
+from stiefel.types import Manifolds, Solver
 
 from .agreement import agree, check_value, guarded, join, shared_callback
 from .arguments import (
@@ -146,8 +146,8 @@ class Task:
         }
         geometry, X = bind(self.tree, hosted, self.ranks)
         X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
-        self.geometry, self.restored = geometry, not is_feasible(geometry, X)
-        self.X: Point = feasible(geometry, X) if self.restored else X
+        self.geometry, self.X = geometry, feasible(geometry, X)
+        self.restored = self.X is not X
         self.eps = geometry.eps(X)
         self.term: Sum | None = None
         given = self.X

@@ -208,6 +208,10 @@ class Kernels:
         """The largest of the numbers that belong to the matrices of a stack."""
         return self.xp.max(a)
 
+    def largest_square(self, A: Array) -> Array:
+        """The largest ‖A‖²_F of the small matrices of a stack."""
+        return self.largest(self.xp.sum(self.real(self.conj(A) * A), axis=(-2, -1)))
+
     def eigh(self, A: Array) -> tuple[Array, Array]:
         """Eigenvalues, in any order, and eigenvectors of a small (stack of) Hermitian A."""
         values, vectors = self.xp.linalg.eigh(A)

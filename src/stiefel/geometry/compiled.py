@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -201,6 +202,24 @@ def framed_ray(
 def framed_point(k: Kernels, Q: Array, T: Array, t: float) -> Array:
     out = np.empty(Q.shape, Q.dtype)
     k.compiled.framed_point(Q, T, t, out)
+    return out
+
+
+# -- stacks of 2×2 and 3×3 rotations -------------------------------------------------------------
+
+
+def kernels_of_turns(k: Kernels, Q: Array, V: Array) -> Any:
+    """The compiled kernels, if they serve rotations Q and an array V that goes with them."""
+    if k.compiled is None or Q.shape[-1] not in (2, 3) or Q.shape[-1] != Q.shape[-2]:
+        return None
+    doubles = Q.dtype.char == "d" == V.dtype.char and Q.dtype.isnative
+    return k.compiled if doubles and Q.flags.c_contiguous else None
+
+
+def straightened(k: Kernels, Q: Array) -> Array:
+    """Q after one Newton–Schulz step."""
+    out = np.empty(Q.shape)
+    k.compiled.turns_straightened(Q.shape[-1], Q, out)
     return out
 
 

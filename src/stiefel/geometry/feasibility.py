@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import is_
+
 from stiefel.types import Array, Manifold
 
 
@@ -21,10 +23,11 @@ def is_feasible(geometry: Manifold, x: Array) -> bool:
 
 
 def feasible(geometry: Manifold, x: Array) -> Array:
-    """x, brought back where it must be: cheaply, or by the polar factor."""
+    """x, brought back where it must be: cheaply, or by the polar factor; x itself if nowhere."""
     factors = getattr(geometry, "factors", None)
     if factors is not None:
-        return tuple(map(feasible, factors, x))
+        leaves = tuple(map(feasible, factors, x))
+        return x if all(map(is_, leaves, x)) else leaves
     if is_feasible(geometry, x):
         return x
     restored = geometry.restore(x)

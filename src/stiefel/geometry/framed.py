@@ -327,7 +327,7 @@ def _split(k: Kernels, s: Array, y: Array) -> tuple[Array, ...]:
 def _longest(k: Kernels, T: Array) -> Array:
     if T.ndim == 2:
         return k.dot(T, T)
-    return k.largest(k.xp.sum(k.real(k.conj(T) * T), axis=(-2, -1)))
+    return k.largest_square(T)
 
 
 @kernel
@@ -346,7 +346,7 @@ def _drift(k: Kernels, Q: Array, T: Array) -> tuple[Array, Array, Array]:
 def _frame_drift(k: Kernels, Q: Array, z: Array) -> Array:
     """‖(QᴴQ − I)z‖², the largest of a stack; for a random z about ‖QᴴQ − I‖²_F."""
     r = k.adjoint(Q) @ (Q @ z) - z
-    return k.largest(k.xp.sum(k.real(k.conj(r) * r), axis=(-2, -1)))
+    return k.largest_square(r)
 
 
 @cache

@@ -19,7 +19,7 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.types import Array, Metric
 
-from . import cayley, checks, real_vector
+from . import cayley, checks, compiled, real_vector
 from . import hessian as second_order
 from . import metric as metrics
 from .compiled import faster
@@ -268,8 +268,10 @@ class Stiefel:
             E = X.conj().T.dot(X)
             E -= k.eye(X)
             return math.sqrt(np.vdot(E, E).real)
+        if (fast := compiled.kernels_of_turns(k, X, X)) is not None:
+            return math.sqrt(fast.turns_defect(X.shape[-1], X))
         E = k.gram(X, X) - k.eye(X)
-        return math.sqrt(float(k.xp.max(k.xp.sum(k.real(k.conj(E) * E), axis=(-2, -1)))))
+        return math.sqrt(float(k.largest_square(E)))
 
     def allowed_defect(self, X: Array) -> float:
         """What a returned point promises: 10 eps √k."""
@@ -278,6 +280,8 @@ class Stiefel:
     def restore(self, X: Array) -> Array:
         """X brought back to rounding level by two Newton–Schulz steps; for small defects."""
         k = self.kernels_at(X)
+        if compiled.kernels_of_turns(k, X, X) is not None:
+            return compiled.straightened(k, compiled.straightened(k, X))
         for _ in range(2):
             X = k.subtract(1.5 * X, X, 0.5 * k.gram(X, X))
         return X

@@ -6,23 +6,30 @@ product of coordinates.  With v = tτ/√8 of the velocity τ and s = |v|², Cay
 
     Q(t) = Q ((1 − s)I + 2vvᵀ + 2[v]×)/(1 + s)
 
-(for n = 2 without vvᵀ), a few operations on whole arrays of numbers.
+(for n = 2 without vvᵀ), a few operations on whole arrays of numbers.  The kernels in
+`src/compiled/turns.c` repeat them for NumPy arrays of double precision, in one call each;
+`tests/test_turns.py` compares the two.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
-from stiefel.types import Array, Metric
+from stiefel.types import Array, Metric, NumpyArray
 
-from .framed import Framed, FramedRay
+from .compiled import kernels_of_turns, rows, straight_pair, straightened
+from .framed import DRIFT, Framed, FramedRay, Split
 from .ray import Lowered, Secant
 
 SQRT_HALF = math.sqrt(0.5)
 SQRT_EIGHTH = math.sqrt(0.125)
+DRIFT_OF_DOUBLES = (DRIFT * float(np.finfo(np.float64).eps)) ** 2  # squared, for a column
 PLANES = {2: ((1, 0),), 3: ((2, 1), (0, 2), (1, 0))}  # entries of A that are the numbers a
 
 
@@ -40,6 +47,9 @@ class FramedRotations(Framed):
         return _lowered(self.kernels, Q, E)[0]
 
     def gradient(self, Q: Array, E: Array) -> Lowered:
+        if (fast := kernels_of_turns(self.kernels, Q, E)) is not None:
+            G = np.empty((*Q.shape[:-2], len(PLANES[self.rows])))
+            return Lowered(G, fast.turns_gradient(self.rows, Q, rows(E), G))
         G, square = _lowered(self.kernels, Q, E)
         return Lowered(G, float(square))
 
@@ -65,6 +75,8 @@ class FramedRotations(Framed):
         return math.sqrt(float(_longest(self.kernels, T)))
 
     def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> RotationRay:
+        if kernels_of_turns(self.kernels, Q, T) is not None:
+            return CompiledRotationRay(self.kernels, Q, rows(T))
         return RotationRay(self.kernels, Q, T)
 
     def lift(self, Q: Array, Y: Array) -> Array:
@@ -96,6 +108,26 @@ class RotationRay(FramedRay):
         return Secant(t * self._T, new.G - old.G)
 
 
+class CompiledRotationRay(RotationRay):
+    """`RotationRay`, of NumPy arrays of double precision; ``seen`` is what `turns_ray` returns."""
+
+    def __init__(self, kernels: Kernels, Q: Array, T: Array, seen: Any = None) -> None:
+        self._kernels, self._Q, self._T, size = kernels, Q, T, Q.shape[-1]
+        square, largest, longest = seen or kernels.compiled.turns_ray(size, Q, T)
+        self.defect, self.bounded_length = math.sqrt(square), math.sqrt(longest)
+        if largest > DRIFT_OF_DOUBLES * size:
+            self._Q = straightened(kernels, Q)
+
+    def __call__(self, t: float) -> Array:
+        Q, out = self._Q, np.empty(self._Q.shape)
+        self._kernels.compiled.turns_point(Q.shape[-1], Q, self._T, t, out)
+        return out
+
+    def secant_pair(self, t: float, old: Lowered, new: Lowered) -> Secant:
+        s, y, slope, _, _, ss, yy = straight_pair(self._kernels, self._T, t, old.G, new.G)
+        return Secant(s, y, Split(0.0, 0.0, ss, yy), slope=slope)
+
+
 def _coordinates(k: Kernels, M: Array) -> Array:
     """Those of the skew part of M."""
     planes = PLANES[M.shape[-1]]
@@ -105,11 +137,16 @@ def _coordinates(k: Kernels, M: Array) -> Array:
 def _skew_matrix(k: Kernels, C: Array) -> Array:
     """A of its coordinates."""
     size = {1: 2, 3: 3}[C.shape[-1]]
-    zero = 0.0 * C[..., 0]
-    rows = [[zero] * size for _ in range(size)]
-    for index, (i, j) in enumerate(PLANES[size]):
-        rows[i][j], rows[j][i] = SQRT_HALF * C[..., index], -SQRT_HALF * C[..., index]
-    return k.xp.stack([k.xp.stack(row, axis=-1) for row in rows], axis=-2)
+    return k.xp.reshape(C @ k.asarray(_skew_basis(size), C), (*C.shape[:-1], size, size))
+
+
+@cache
+def _skew_basis(size: int) -> NumpyArray:
+    """The orthonormal skew matrices of the coordinates, each a row."""
+    basis = np.zeros((len(PLANES[size]), size, size))
+    for E, (i, j) in zip(basis, PLANES[size], strict=True):
+        E[i, j], E[j, i] = SQRT_HALF, -SQRT_HALF
+    return basis.reshape(len(basis), -1)
 
 
 @kernel

@@ -25,6 +25,7 @@ from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import memory, row_leaves
+from .aims import matrix_aim, matrix_arrival
 from .learned_metric import (
     Learned,
     LearnedMetric,
@@ -36,7 +37,7 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, matrix_arrival, no_pairs, remember
+from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
@@ -275,7 +276,7 @@ class LBFGS:
         if pairs.apart is not None:
             phi = partial(raised_by_learned, problem, x, learned, None, False)
             apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
-            pairs = pairs._replace(apart=apart)
+            pairs = Pairs(*pairs[:-1], apart)
         return pairs, gamma, None
 
     def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
@@ -361,7 +362,7 @@ class LBFGS:
         metric = learned[0].metric if matrix else metric_of(geometry, learned)
         plain = pairs.changes is None and problem.precond is None and not modelled
         if aimed is None and pairs.rows and plain:
-            aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
+            aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric, self.longest)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
             aimed = T, *slope_and_curve(geometry, x, at, T, metric, pairs)

@@ -28,7 +28,6 @@ from stiefel.geometry import compiled
 from stiefel.geometry import metric as metrics
 from stiefel.geometry.compiled import faster, has_few_columns
 from stiefel.geometry.framed import Framed, Split
-from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import (
     Curvature,
@@ -95,19 +94,14 @@ class LearnedMetric:
 
     def init(self, geometry: Manifold, X: Array, at: Gradient) -> tuple[Learned, ...]:
         """Nothing learned yet; f may be seen to depend on spans only."""
-        learned = tuple(
-            Learned(CANONICAL, *_zeros(factor, x)) if _has_D(factor, x) else Learned(CANONICAL)
-            for factor, x in factors_and_leaves(geometry, X)
-        )
         parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), strict=True)
-        flags = tuple(_invariant(factor, x, rotation, at.norm) for (factor, x), rotation in parts)
-        return _horizontal(learned, flags, at.norm)
+        return tuple(_nothing_learned(*leaf, rotation, at.norm) for leaf, rotation in parts)
 
     def observe(
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
-        if len(learned) == 1 and learned[0].P is None and pair.curvature is None:
+        if len(learned) == 1 and learned[0].P is None and _only_turns(pair.curvature):
             return learned  # there is nothing to weigh it against
         steps = learned[0].steps
         if steps >= self.settled and steps % self.thinning:
@@ -219,6 +213,13 @@ class LearnedMetric:
             if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
                 metric = metric._replace(omega=omega)
         return new if metric is new.metric else new._replace(metric=metric)
+
+
+def _nothing_learned(factor: Manifold, x: Array, rotation: Array, norm: float) -> Learned:
+    """Of a leaf with a gradient of this rotation part, in one of this norm."""
+    metric = Metric(horizontal=_invariant(factor, x, rotation, norm))
+    P, R = _zeros(factor, x) if _has_D(factor, x) else (None, None)
+    return Learned(metric, P, R, scale_of_gradient=norm)
 
 
 def still_invariant(
@@ -337,15 +338,10 @@ def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: fl
     return length * math.sqrt(columns / square) if square else 1.0
 
 
-def _horizontal(
-    learned: tuple[Learned, ...], flags: tuple[bool, ...], scale: float | None = None
-) -> tuple[Learned, ...]:
+def _horizontal(learned: tuple[Learned, ...], flags: tuple[bool, ...]) -> tuple[Learned, ...]:
     """``learned`` with the rotation parts dropped, or not, leaf by leaf."""
     return tuple(
-        old._replace(
-            metric=old.metric._replace(horizontal=flag),
-            scale_of_gradient=old.scale_of_gradient if scale is None else scale,
-        )
+        old._replace(metric=old.metric._replace(horizontal=flag))
         for old, flag in zip(learned, flags, strict=True)
     )
 
@@ -358,6 +354,11 @@ def _can_learn(factor: Manifold, x: Array) -> bool:
     if isinstance(factor, Framed):
         return factor.learns
     return getattr(factor, "learns", False) and 1 < x.shape[-1] < array_kernels(factor, x).rows(x)
+
+
+def _only_turns(seen: Any) -> bool:
+    """Whether a step has no normal part, or none that is known."""
+    return seen is None or (type(seen) is Split and seen.normal_step == 0.0)
 
 
 def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:

@@ -25,26 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.backends.base import Kernels
-from stiefel.geometry import compiled
-from stiefel.geometry.cayley import Frame
-from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
-from stiefel.geometry.product import Product, ProductRay
-from stiefel.geometry.ray import Curvature, Secant
-from stiefel.geometry.stiefel import Stiefel
-from stiefel.types import (
-    Array,
-    Cotangent,
-    Curve,
-    Leaves,
-    Manifold,
-    Metric,
-    NumpyArray,
-    Point,
-    Tangent,
-)
+from stiefel.geometry.compiled import rows as in_rows
+from stiefel.types import Array, Cotangent, Leaves, Manifold, NumpyArray, Point, Tangent
 
-from .leaf_kinds import MATRIX, SMALL_TREE, SPAN, leaf_kinds
+from .leaf_kinds import SMALL_TREE
 from .problem import array_kernels
 from .stack_pairs import Apart, nothing_apart
 
@@ -142,6 +126,15 @@ def free_row(needed: tuple[int, ...]) -> int:
     return row
 
 
+def with_row(pairs: Pairs, needed: tuple[int, ...]) -> tuple[int, int, Pairs]:
+    """The row of a new pair, the row that counts no more (or −1), and pairs to be written to."""
+    row = free_row(needed)
+    used, gone = (*pairs.rows, row), -1
+    if len(used) == len(pairs.diagonal):
+        gone, used = used[0], used[1:]
+    return row, gone, Pairs(pairs.S, pairs.Y, pairs.inverse.copy(), pairs.diagonal.copy(), used)
+
+
 def bordered(
     pairs: Pairs, row: int, products: NumpyArray, sy: float
 ) -> tuple[NumpyArray, NumpyArray, tuple[int, ...]]:
@@ -200,7 +193,7 @@ def _remember_compiled(
     row, gone, kept = with_row(pairs, needed)
     write = fast.leaves_remember
     if not isinstance(s, tuple):
-        write, s, y = fast.remember_pair, np.ascontiguousarray(s), np.ascontiguousarray(y)
+        write, s, y = fast.remember_pair, in_rows(s), in_rows(y)
     write(kept.S, kept.Y, row, gone, s, y, sy, kept.inverse, kept.diagonal)
     return kept if pairs.apart is None else kept._replace(apart=pairs.apart)
 
@@ -279,122 +272,3 @@ def _add(
         leaves = zip(geometry.factors, C, block, strict=True)  # type: ignore[attr-defined]
         return tuple(_add(f, a, c, b, weights, overwrite) for f, c, b in leaves)
     return array_kernels(geometry, C).block_add(a, C, block, weights, overwrite)
-
-
-def matrix_aim(
-    geometry: Manifold, pairs: Pairs, X: Point, G: Cotangent, gamma: float, metric: Metric
-) -> tuple[Tangent, float, Curve] | None:
-    """T = −H G, ⟨G, T⟩ and the ray along T of one NumPy matrix; None where there is no such kernel.
-
-    What `apply_inverse`, `raise_index` and `ray_along` do one after the other: for small matrices
-    the calls between them take longer than they do.  The same of a small tree.
-    """
-    if isinstance(geometry, Product):
-        return _tree_aim(geometry, pairs, X, G, gamma, metric)
-    k = kernels_of_rays(geometry, X, G)
-    if k is None or pairs.S is None:
-        return None
-    known, room = _archer(geometry, pairs, X, G, metric)
-    slope, *small = k.compiled.matrix_aim(*known, gamma)
-    return _aimed_along(geometry, k, X, metric, room, slope, small)
-
-
-def matrix_arrival(
-    geometry: Manifold,
-    pairs: Pairs,
-    pair: Secant,
-    sy: float,
-    needed: tuple[int, ...],
-    gamma: float,
-    X: Point,
-    G: Cotangent,
-    metric: Metric,
-) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
-    """`remember` of a pair, γ averaged with the old one, and `matrix_aim`, in one call.
-
-    None where there is no such kernel, or no blocks.
-    """
-    k = kernels_of_rays(geometry, X, G) if pairs.S is not None and pairs.apart is None else None
-    if k is None or type(pair.curvature) is not Curvature:
-        return None
-    row, gone, kept = with_row(pairs, needed)
-    known, room = _archer(geometry, kept, X, G, metric)
-    new = row, gone, rows(pair.s), rows(pair.y), sy, rows(pair.curvature.B), pair.curvature.yy
-    gamma, slope, *small = k.compiled.matrix_arrival(*known, gamma, *new)
-    return kept, gamma, _aimed_along(geometry, k, X, metric, room, slope, small)
-
-
-def with_row(pairs: Pairs, needed: tuple[int, ...]) -> tuple[int, int, Pairs]:
-    """The row of a new pair, the row that counts no more (or −1), and pairs to be written to."""
-    row = free_row(needed)
-    used, gone = (*pairs.rows, row), -1
-    if len(used) == len(pairs.diagonal):
-        gone, used = used[0], used[1:]
-    return row, gone, Pairs(pairs.S, pairs.Y, pairs.inverse.copy(), pairs.diagonal.copy(), used)
-
-
-def _archer(
-    geometry: Any, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
-) -> tuple[tuple[Any, ...], tuple[Tangent, Frame]]:
-    """What both kernels begin with, and the room for direction and frame that is in it."""
-    room = T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
-    D = None if metric.D is None else rows(metric.D)
-    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
-    return (*pairs[:4], rows(G), X, D, omega, theta, T, *frame), room
-
-
-def _aimed_along(
-    geometry: Any,
-    k: Kernels,
-    X: Array,
-    metric: Metric,
-    room: tuple[Tangent, Frame],
-    slope: float,
-    small: Any,
-) -> tuple[Tangent, float, Curve]:
-    T, frame = room
-    ray = FastTangentRay.prepared(k, X, T, frame, small)
-    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
-
-
-def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
-    """The kernels of a matrix whose rays the compiled ones prepare; None for other points."""
-    if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
-        return None
-    k = geometry.kernels_at(X)
-    single = X.ndim == 2 and X.shape[-1] > 1
-    return k if single and faster(k, X, G) is compiled else None
-
-
-def _tree_aim(
-    geometry: Product, pairs: Pairs, X: Leaves, G: Leaves, gamma: float, metrics: Any
-) -> tuple[Tangent, float, Curve] | None:
-    """`matrix_aim` of a tree whose leaves share one block."""
-    kinds = leaf_kinds(geometry, X)
-    if kinds is None or not isinstance(pairs.S, np.ndarray):
-        return None
-    fast = geometry.factors[0].kernels.compiled
-    T = tuple([np.empty(g.shape, g.dtype) for g in G])
-    frames = tuple([_room_for_frame(kind, x) for kind, x in zip(kinds, X, strict=True)])
-    if not all(m.D is None or m.D.flags.c_contiguous for m in metrics):
-        metrics = tuple([m._replace(D=m.D if m.D is None else rows(m.D)) for m in metrics])
-    known = *pairs[:4], gamma, G, T, X, metrics, kinds, frames
-    slopes, small = fast.leaves_aim(*known)
-    leaves = zip(geometry.factors, X, T, metrics, frames, small, strict=True)
-    return T, math.fsum(slopes), ProductRay([_ray_of_leaf(*leaf) for leaf in leaves])
-
-
-def _room_for_frame(kind: int, X: Array) -> NumpyArray | None:
-    two = 2 * X.shape[-1]
-    return np.empty((4, two, two), X.dtype) if kind in (MATRIX, SPAN) else None
-
-
-def _ray_of_leaf(
-    factor: Manifold, X: Array, T: Array, metric: Metric, frame: Any, small: Any
-) -> Curve:
-    """The ray along T; the kernel has prepared those that have a frame."""
-    if frame is not None:
-        ray = FastTangentRay.prepared(array_kernels(factor, X), X, T, Frame(*frame), small)
-        if not ray.lossy:
-            return ray
-    return factor.ray_along(X, T, metric)  # type: ignore[no-any-return]

@@ -44,7 +44,8 @@ from stiefel.geometry.compiled import FastTangentRay
 from stiefel.types import Array, Curve, Gradient, Manifold, Metric, NumpyArray, Tangent
 
 from . import row_compiled, row_memory, row_ritz
-from .memory import Pairs, apply_inverse, kernels_of_rays
+from .aims import kernels_of_rays
+from .memory import Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
 from .row_memory import NORMAL, RowMemory, SubspaceGrams, small

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stiefel.backends.base import Kernels, kernel
+from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.sphere import Sphere
 from stiefel.geometry.stiefel import Stiefel
@@ -48,7 +49,8 @@ LEAST_MOVED = 1e-10  # part of the largest ⟨s_i, y_i⟩; below it is that of r
 class Apart(NamedTuple):
     """What is known about the matrices of a stack, each by itself."""
 
-    curvatures: NumpyArray  # ⟨s_i, y_i⟩ of every row of the memory; 0 where it is not used
+    # ⟨s_i, y_i⟩ of every row of the memory, 0 where it is not used; written to as its blocks are.
+    curvatures: NumpyArray
     gammas: NumpyArray  # γ_i, in the shape of the stack; 0 before the first
     typical: float = TOGETHER  # the median of the asymmetries
     mean: float = TOGETHER  # of them
@@ -114,28 +116,52 @@ def looked_at(
     c2: float,
 ) -> Apart:
     """What is known with the newest pair, at whose end the gradient is G."""
-    apart, row = pairs.apart, pairs.rows[-1]
-    assert apart is not None
-    sy, sG, cross, before = _products_of(geometry, pairs, G, apart.gammas)
-    typical, mean, doubted = apart.typical, apart.mean, apart.doubted
+    assert pairs.apart is not None
+    curvatures, gammas, typical, mean, parted, doubted = pairs.apart
+    middle, average = _seen_in(geometry, pairs, G, c2)
     if len(pairs.rows) > 1:
-        seen = _asymmetries(sy, cross, before)
-        typical = SMOOTHING * typical + (1.0 - SMOOTHING) * _median(seen)
-        mean = SMOOTHING * mean + (1.0 - SMOOTHING) * float(seen.sum()) / len(seen)
-    on = mean < TOGETHER and (apart.on or (mean if doubted else typical) < APART)
-    mean = typical if on and not apart.on else mean  # what went far before tells nothing
-    kept = (sy > 0) & ((1.0 - c2) * sG + c2 * sy >= 0)
-    curvatures, gammas = apart.curvatures.copy(), apart.gammas
-    curvatures[row] = 0.0
-    np.copyto(curvatures[row, ...], sy, where=kept)
+        typical = SMOOTHING * typical + (1.0 - SMOOTHING) * middle
+        mean = SMOOTHING * mean + (1.0 - SMOOTHING) * average
+    on = mean < TOGETHER and (parted or (mean if doubted else typical) < APART)
+    mean = typical if on and not parted else mean  # what went far before tells nothing
     if on:
+        row = pairs.rows[-1]
         y = pairs.Y[row, ...]
-        yy = _by_matrix(geometry, y, phi(y), gammas)
-        told = kept & (yy > 0)
-        new = np.where(told, sy, 1.0) / np.where(told, yy, 1.0)
-        new = np.where(gammas > 0, np.sqrt(np.where(gammas > 0, gammas, 1.0) * new), new)
-        gammas = np.where(told, new, gammas)
-    return Apart(curvatures, gammas, typical, mean, on, doubted or (apart.on and not on))
+        gammas = _new_gammas(geometry, y, phi(y), curvatures[row, ...], gammas)
+    return Apart(curvatures, gammas, typical, mean, on, doubted or (parted and not on))
+
+
+def _seen_in(geometry: Manifold, pairs: StackPairs, G: Cotangent, c2: float) -> tuple[float, float]:
+    """Median and mean of the asymmetries of the newest pair and the one before.
+
+    The curvatures of the newest are written into their row.
+    """
+    apart, rows, S = pairs.apart, pairs.rows, pairs.S
+    assert apart is not None
+    now, before, curvatures = rows[-1], rows[-2 if len(rows) > 1 else -1], apart.curvatures
+    if (fast := _compiled(array_kernels(geometry, G), S)) is not None:
+        flat = curvatures.reshape(len(curvatures), -1)
+        return fast.stack_look(S, pairs.Y, now, before, in_rows(G), c2, LEAST_MOVED, flat)  # type: ignore[no-any-return]
+    sy, sG, cross, old = _products_of(geometry, pairs, G, now, before)
+    kept = (sy > 0) & ((1.0 - c2) * sG + c2 * sy >= 0)
+    curvatures[now, ...] = np.where(kept, sy, 0.0)
+    seen = _asymmetries(sy, cross, old)
+    return _median(seen), float(seen.sum()) / len(seen)
+
+
+def _new_gammas(
+    geometry: Manifold, y: Cotangent, z: Tangent, curvatures: NumpyArray, old: NumpyArray
+) -> NumpyArray:
+    """γ_i after a pair with z = φ(y): a geometric mean; ``old`` where it is not used."""
+    if (fast := _compiled(array_kernels(geometry, y), y)) is not None:
+        new = np.empty_like(old)
+        fast.stack_gammas(y, in_rows(z), curvatures, old, new)
+        return new
+    yy = _by_matrix(geometry, y, z, old)
+    told = (curvatures > 0) & (yy > 0)
+    new = np.where(told, curvatures, 1.0) / np.where(told, yy, 1.0)
+    new = np.where(old > 0, np.sqrt(np.where(old > 0, old, 1.0) * new), new)
+    return np.where(told, new, old)
 
 
 def _asymmetries(sy: NumpyArray, cross: NumpyArray, before: NumpyArray) -> NumpyArray:
@@ -144,7 +170,7 @@ def _asymmetries(sy: NumpyArray, cross: NumpyArray, before: NumpyArray) -> Numpy
     moved = size > LEAST_MOVED * size.max()
     if not moved.any():
         return np.ones(1)
-    return np.minimum(np.abs(cross[moved]) / size[moved], 1.0)
+    return np.fmin(np.abs(cross[moved]) / size[moved], 1.0)
 
 
 def _median(values: NumpyArray) -> float:
@@ -168,14 +194,16 @@ def direction_apart(
     """
     k, S, Y, rows, apart = array_kernels(geometry, g), pairs.S, pairs.Y, pairs.rows, pairs.apart
     assert apart is not None
-    curvatures, gammas = apart.curvatures, np.where(apart.gammas > 0, apart.gammas, gamma)
-    flat = curvatures.reshape(len(curvatures), -1)
+    curvatures, gammas = apart.curvatures, apart.gammas
     if (fast := _compiled(k, S)) is not None:
-        used, q, a = np.array(rows, np.intp), np.empty_like(S[0]), np.zeros_like(flat)
-        fast.stack_first_loop(S, Y, flat, used, np.ascontiguousarray(g), q, a)
+        used, q = np.array(rows, np.intp), np.empty_like(S[0])
+        a = np.empty((gammas.size, len(rows)))
+        flat = curvatures.reshape(len(curvatures), -1)
+        fast.stack_first_loop(S, Y, flat, used, in_rows(g), q, a)
         r = np.array(phi(q), q.dtype, order="C", copy=None)
-        fast.stack_second_loop(S, Y, flat, used, gammas, a, longest, r)
+        fast.stack_second_loop(S, Y, flat, used, gammas, gamma, a, longest, r)
         return r
+    gammas = np.where(gammas > 0, gammas, gamma)
     inverse = np.where(curvatures > 0, 1.0, 0.0) / np.where(curvatures > 0, curvatures, 1.0)
     each = {i: k.asarray(inverse[i], g) for i in rows}
     weights, q = {}, g
@@ -195,20 +223,15 @@ def _compiled(k: Kernels, S: Array) -> Any:
 
 
 def _products_of(
-    geometry: Manifold, pairs: StackPairs, G: Cotangent, like: NumpyArray
-) -> NumpyArray:
+    geometry: Manifold, pairs: StackPairs, G: Cotangent, now: int, before: int
+) -> tuple[NumpyArray, ...]:
     """⟨s, y⟩, ⟨s, G⟩, ⟨s, y'⟩ − ⟨s', y⟩ and ⟨s', y'⟩ of each matrix, with the pair before."""
-    k, S, Y, rows = array_kernels(geometry, G), pairs.S, pairs.Y, pairs.rows
-    now, before = rows[-1], rows[-2] if len(rows) > 1 else rows[-1]
-    if (fast := _compiled(k, S)) is not None:
-        found = np.empty((4, *like.shape))
-        fast.stack_products(S, Y, now, before, np.ascontiguousarray(G), found)
-        return found
+    S, Y, apart = pairs.S, pairs.Y, pairs.apart
+    assert apart is not None
     s, y, s_, y_ = S[now, ...], Y[now, ...], S[before, ...], Y[before, ...]
-    sy, sG, over, under, old = (
-        _by_matrix(geometry, A, C, like) for A, C in ((s, y), (s, G), (s, y_), (s_, y), (s_, y_))
-    )
-    return np.stack([sy, sG, over - under, old])
+    asked, like = ((s, y), (s, G), (s, y_), (s_, y), (s_, y_)), apart.gammas
+    sy, sG, over, under, old = (_by_matrix(geometry, A, C, like) for A, C in asked)
+    return sy, sG, over - under, old
 
 
 def _by_matrix(geometry: Manifold, A: Array, C: Array, like: NumpyArray) -> NumpyArray:

@@ -1,0 +1,177 @@
+"""Where L-BFGS goes next, in one compiled call: direction, slope and curve.
+
+What `memory.remember`, `memory.apply_inverse`, `raise_index` and `ray_along` do one after the other:
+for small points the calls between them take longer than they do.  For one NumPy matrix, for a small
+tree, and for small rotations; elsewhere these functions return None, and the others serve.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from stiefel.backends.base import Kernels
+from stiefel.geometry import compiled
+from stiefel.geometry.cayley import Frame
+from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, kernels_of_turns
+from stiefel.geometry.compiled import rows as in_rows
+from stiefel.geometry.product import Product, ProductRay
+from stiefel.geometry.ray import Curvature, Secant
+from stiefel.geometry.stiefel import Stiefel
+from stiefel.geometry.turns import CompiledRotationRay, FramedRotations
+from stiefel.types import (
+    Array,
+    Cotangent,
+    Curve,
+    Leaves,
+    Manifold,
+    Metric,
+    NumpyArray,
+    Point,
+    Tangent,
+)
+
+from .leaf_kinds import MATRIX, SPAN, leaf_kinds
+from .memory import Pairs, with_row
+from .problem import array_kernels
+
+
+def matrix_aim(
+    geometry: Manifold,
+    pairs: Pairs,
+    X: Point,
+    G: Cotangent,
+    gamma: float,
+    metric: Metric,
+    longest: float = math.inf,
+) -> tuple[Tangent, float, Curve] | None:
+    """T = −H G, ⟨G, T⟩ and the ray along T; small rotations that are apart go ``longest`` at most."""
+    if isinstance(geometry, FramedRotations):
+        return _turns_aim(geometry, pairs, X, G, gamma, longest)
+    if isinstance(geometry, Product):
+        return _tree_aim(geometry, pairs, X, G, gamma, metric)
+    k = kernels_of_rays(geometry, X, G)
+    if k is None or pairs.S is None:
+        return None
+    known, room = _archer(geometry, pairs, X, G, metric)
+    slope, *small = k.compiled.matrix_aim(*known, gamma)
+    return _aimed_along(geometry, k, X, metric, room, slope, small)
+
+
+def matrix_arrival(
+    geometry: Manifold,
+    pairs: Pairs,
+    pair: Secant,
+    sy: float,
+    needed: tuple[int, ...],
+    gamma: float,
+    X: Point,
+    G: Cotangent,
+    metric: Metric,
+) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
+    """`remember` of a pair, γ averaged with the old one, and `matrix_aim`, in one call.
+
+    None where there is no such kernel, or no blocks.
+    """
+    k = kernels_of_rays(geometry, X, G) if pairs.S is not None and pairs.apart is None else None
+    if k is None or type(pair.curvature) is not Curvature:
+        return None
+    row, gone, kept = with_row(pairs, needed)
+    known, room = _archer(geometry, kept, X, G, metric)
+    new = (
+        row,
+        gone,
+        in_rows(pair.s),
+        in_rows(pair.y),
+        sy,
+        in_rows(pair.curvature.B),
+        pair.curvature.yy,
+    )
+    gamma, slope, *small = k.compiled.matrix_arrival(*known, gamma, *new)
+    return kept, gamma, _aimed_along(geometry, k, X, metric, room, slope, small)
+
+
+def _archer(
+    geometry: Any, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
+) -> tuple[tuple[Any, ...], tuple[Tangent, Frame]]:
+    """What both kernels begin with, and the room for direction and frame that is in it."""
+    room = T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
+    D = None if metric.D is None else in_rows(metric.D)
+    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
+    return (*pairs[:4], in_rows(G), X, D, omega, theta, T, *frame), room
+
+
+def _aimed_along(
+    geometry: Any,
+    k: Kernels,
+    X: Array,
+    metric: Metric,
+    room: tuple[Tangent, Frame],
+    slope: float,
+    small: Any,
+) -> tuple[Tangent, float, Curve]:
+    T, frame = room
+    ray = FastTangentRay.prepared(k, X, T, frame, small)
+    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+
+
+def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
+    """The kernels of a matrix whose rays the compiled ones prepare; None for other points."""
+    if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
+        return None
+    k = geometry.kernels_at(X)
+    single = X.ndim == 2 and X.shape[-1] > 1
+    return k if single and faster(k, X, G) is compiled else None
+
+
+def _turns_aim(
+    geometry: FramedRotations, pairs: Pairs, X: Array, G: Array, gamma: float, longest: float
+) -> tuple[Tangent, float, Curve] | None:
+    """`matrix_aim` of 2×2 or 3×3 rotations, together or apart."""
+    k, apart, (S, Y, inverse, diagonal, rows) = geometry.kernels, pairs.apart, pairs[:5]
+    if S is None or (fast := kernels_of_turns(k, X, G)) is None:
+        return None
+    known, T = (geometry.rows, X, G, S, Y), np.empty(G.shape)
+    if apart is not None and apart.on:
+        flat, used = apart.curvatures.reshape(len(diagonal), -1), np.array(rows, np.intp)
+        own = flat, used, apart.gammas, gamma, longest
+        slope, *seen = fast.turns_aim_apart(*known, *own, T)
+    else:
+        slope, *seen = fast.turns_aim(*known, inverse, diagonal, gamma, T)
+    return T, slope, CompiledRotationRay(k, X, T, seen)
+
+
+def _tree_aim(
+    geometry: Product, pairs: Pairs, X: Leaves, G: Leaves, gamma: float, metrics: Any
+) -> tuple[Tangent, float, Curve] | None:
+    """`matrix_aim` of a tree whose leaves share one block."""
+    kinds = leaf_kinds(geometry, X)
+    if kinds is None or not isinstance(pairs.S, np.ndarray):
+        return None
+    fast = geometry.factors[0].kernels.compiled
+    T = tuple([np.empty(g.shape, g.dtype) for g in G])
+    frames = tuple([_room_for_frame(kind, x) for kind, x in zip(kinds, X, strict=True)])
+    if not all(m.D is None or m.D.flags.c_contiguous for m in metrics):
+        metrics = tuple([m._replace(D=m.D if m.D is None else in_rows(m.D)) for m in metrics])
+    known = *pairs[:4], gamma, G, T, X, metrics, kinds, frames
+    slopes, small = fast.leaves_aim(*known)
+    leaves = zip(geometry.factors, X, T, metrics, frames, small, strict=True)
+    return T, math.fsum(slopes), ProductRay([_ray_of_leaf(*leaf) for leaf in leaves])
+
+
+def _room_for_frame(kind: int, X: Array) -> NumpyArray | None:
+    two = 2 * X.shape[-1]
+    return np.empty((4, two, two), X.dtype) if kind in (MATRIX, SPAN) else None
+
+
+def _ray_of_leaf(
+    factor: Manifold, X: Array, T: Array, metric: Metric, frame: Any, small: Any
+) -> Curve:
+    """The ray along T; the kernel has prepared those that have a frame."""
+    if frame is not None:
+        ray = FastTangentRay.prepared(array_kernels(factor, X), X, T, Frame(*frame), small)
+        if not ray.lossy:
+            return ray
+    return factor.ray_along(X, T, metric)  # type: ignore[no-any-return]
