@@ -1,6 +1,6 @@
 """Where L-BFGS goes next, in one compiled call: direction, slope and curve.
 
-What `memory.remember`, `memory.apply_inverse`, `raise_index` and `ray_along` do one after the other:
+What `remember` and `apply_inverse` of `memory`, `raise_index` and `ray_along` do one after another:
 for small points the calls between them take longer than they do.  For one NumPy matrix, for a small
 tree, and for small rotations; elsewhere these functions return None, and the others serve.
 """
@@ -47,7 +47,10 @@ def matrix_aim(
     metric: Metric,
     longest: float = math.inf,
 ) -> tuple[Tangent, float, Curve] | None:
-    """T = −H G, ⟨G, T⟩ and the ray along T; small rotations that are apart go ``longest`` at most."""
+    """T = −H G, ⟨G, T⟩ and the ray along T.
+
+    Small rotations that are apart move by ``longest`` at most.
+    """
     if isinstance(geometry, FramedRotations):
         return _turns_aim(geometry, pairs, X, G, gamma, longest)
     if isinstance(geometry, Product):
@@ -94,17 +97,18 @@ def matrix_arrival(
 
 
 def _archer(
-    geometry: Any, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
+    geometry: Manifold, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
 ) -> tuple[tuple[Any, ...], tuple[Tangent, Frame]]:
     """What both kernels begin with, and the room for direction and frame that is in it."""
     room = T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
     D = None if metric.D is None else in_rows(metric.D)
-    omega, theta = 0.0 if metric.horizontal else metric.omega, geometry.rotation_left_out(metric)
+    omega = 0.0 if metric.horizontal else metric.omega
+    theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
     return (*pairs[:4], in_rows(G), X, D, omega, theta, T, *frame), room
 
 
 def _aimed_along(
-    geometry: Any,
+    geometry: Manifold,
     k: Kernels,
     X: Array,
     metric: Metric,
