@@ -39,13 +39,16 @@ from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remembe
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
+    aim_along,
     is_plain,
     no_plain_pairs,
     parted,
-    place_for,
     plain_direction,
     remember_plain,
     remembered_and_aimed,
+    rescaled,
+    seen_vectors,
+    squared_change,
     worth_keeping,
 )
 from .problem import LEAST_COSINE, Problem
@@ -82,7 +85,7 @@ class State(NamedTuple):
         aim = self.aim
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
-        found = _aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
+        found = aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
         return self._replace(aim=aim._replace(curve=found[1]))
 
 
@@ -164,7 +167,7 @@ class LBFGS:
             if self.cost == "usual":
                 many = self.metric is not None and at.G.ndim > 1 and at.G.shape[-1] > 1
                 most = worth_keeping(at.G, most, many)
-            pairs = no_plain_pairs(at.G, most)
+            pairs = no_plain_pairs(at.G, most, self.metric is not None)
         elif not large:
             pairs = self._no_pairs(problem, x, at)
         rows = OFF
@@ -258,8 +261,13 @@ class LBFGS:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
         _, x, at, pair, sy, watch = taken
         pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
-        yy = squared_length(problem.geometry, pair) if pair.square is None else pair.square
+        yy = squared_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
+            pairs, other = seen_vectors(pairs, pair)
+            if other:
+                pairs, yy = rescaled(remember_plain(pairs, pair, sy, yy, at), pair, at.G)
+                pairs, gamma = self._parted(problem, s, pairs, x), _smoothed(gamma, sy / yy)
+                return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, True)
             gamma = _smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at
@@ -338,16 +346,16 @@ class LBFGS:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
+            aimed = T, *aim_along(geometry, x, at, T, metric, pairs)
         T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
         aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
         expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
@@ -434,15 +442,6 @@ class LBFGS:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
         return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
-
-
-def _aim_along(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
-) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
-    if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
-    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def _smoothed(old: float, new: float) -> float:

@@ -45,6 +45,7 @@ from stiefel.types import (
 from .leaf_kinds import MATRIX, SMALL_TREE, SPAN, leaf_kinds
 from .problem import array_kernels
 from .stack_pairs import Apart, nothing_apart
+from .vector_scales import VectorScales
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
 ROOM_OF_TREES = 4_000_000  # entries of more pairs of a tree than usual: 64 MB
@@ -58,13 +59,19 @@ class Pairs(NamedTuple):
     inverse: NumpyArray  # R⁻¹
     diagonal: NumpyArray  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
-    changes: NumpyArray | None = None  # YᵀY of plain pairs, whose rows of Y follow those of S
+    changes: NumpyArray | None = None  # YᵀDY of plain pairs, whose rows of Y follow those of S
     slopes: NumpyArray | None = None  # products of the rows with the gradient, until it is used
     apart: Apart | None = None  # of a stack, what its matrices are by themselves
+    vectors: VectorScales | None = None  # of plain pairs, what is known about unit vectors
 
     @property
     def in_use(self) -> int:
         return len(self.rows)
+
+    @property
+    def scales(self) -> NumpyArray | None:
+        """D of unit vectors, a number for each of a row."""
+        return None if self.vectors is None else self.vectors.entries
 
     def forgotten(self) -> Pairs:
         """No pair in use; the blocks stay."""
@@ -79,7 +86,7 @@ class Pairs(NamedTuple):
     def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
         if self.slopes is not None:
-            return Pairs(*self[:6])
+            return self._replace(slopes=None)
         return self if len(self.diagonal) != 1 else NOTHING
 
 
