@@ -4,9 +4,9 @@
 #include "arrays.h"
 #include "vectors.h"
 
-/* The score of D = exp(logs), and ‖s_i‖²/D_i; NaN unless all sums are positive and finite. */
+/* The score of D = exp(logs), the shares of ‖s_i‖²/D_i, and ‖y‖². */
 static double score_of(Py_ssize_t k, const double *ss, const double *yy, const double *logs,
-                       double *own)
+                       double *own, double *sum)
 {
     double step = 0.0, change = 0.0, scaled_step = 0.0, scaled_change = 0.0;
     for (Py_ssize_t i = 0; i < k; i++) {
@@ -16,16 +16,18 @@ static double score_of(Py_ssize_t k, const double *ss, const double *yy, const d
     }
     for (Py_ssize_t i = 0; i < k; i++)
         own[i] /= scaled_step;
+    *sum = change;
     return log(step / scaled_step) + log(change / scaled_change);
 }
 
 /* N, W and the logarithms with this step, of which `own` are the shares. */
 static void learn_scales(Py_ssize_t k, const double *ss, const double *yy, const double *own,
-                         double unit, double least, double most, double *N, double *W, double *logs)
+                         double change, double unit, double least, double most, double *N,
+                         double *W, double *logs)
 {
     double sum = 0.0;
     for (Py_ssize_t i = 0; i < k; i++) {
-        if (own[i] > least && yy[i] > 0.0) {
+        if (own[i] > least && yy[i] > least * least * change) {
             double w = (double)k * own[i] < 1.0 ? (double)k * own[i] : 1.0;
             N[i] += w, W[i] += w * log(yy[i] / ss[i] / unit);
         }
@@ -44,7 +46,7 @@ PyObject *units_weighed(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Py_ssize_t k = ANY;
-    double score;
+    double score, change;
     if (!counted(count, 8))
         return NULL;
     const double *ss = real_numbers(&a, args[0], &k, READ), *yy = real_numbers(&a, args[1], &k, READ);
@@ -55,9 +57,9 @@ PyObject *units_weighed(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    score = score_of(k, ss, yy, logs, own);
+    score = score_of(k, ss, yy, logs, own, &change);
     if (isfinite(score))
-        learn_scales(k, ss, yy, own, unit, least, most, N, W, logs);
+        learn_scales(k, ss, yy, own, change, unit, least, most, N, W, logs);
     Py_END_ALLOW_THREADS
     return finish(&a, PyFloat_FromDouble(score));
 }

@@ -81,7 +81,8 @@ class Secant(NamedTuple):
     s: Array  # a tangent
     y: Array  # a cotangent
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
-    square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned; in a memory ⟨y, Dy⟩
+    # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned; in a memory ⟨y, Dy⟩.
+    square: Any = None
     slope: Any = None  # ⟨G⁺, s⟩, where it came for free
     # In a memory s and y are None; products of its `PairPlace` with y and with G⁺.
     kept: Any = None
@@ -153,7 +154,7 @@ def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
 def pair_of_leaves(leaves: Iterable[Secant]) -> Secant:
     """The pair of a tree, whose s and y are tuples."""
     leaves = tuple(leaves)
-    s, y, _, _, slopes, _, _ = zip(*leaves, strict=True)
+    s, y, _, _, slopes, *_ = zip(*leaves, strict=True)
     slope = None if None in slopes else math.fsum(slopes)
     return Secant(s, y, None, None, slope, None, leaves)
 

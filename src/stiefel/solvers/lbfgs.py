@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
+from stiefel.types import Aim, Cotangent, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import memory, row_leaves
 from .learned_metric import (

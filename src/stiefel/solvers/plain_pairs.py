@@ -5,10 +5,11 @@ ones as their real numbers.  The recursion of `memory` then needs no vector betw
 
     Yᵀr = γ (Yᵀg − YᵀY a),      H g = γ g + [S, Y] [c, −γ a],
 
-with S above Y in one block.  Where unit vectors have a D (`vector_scales`), it stands before g and
-Y: Yᵀr = γ (YᵀDg − YᵀDY a), and H g = S c + γ D (g − Y a).  All its products with y and g are one product of matrices, and the
+with S above Y in one block.  All its products with y and g are one product of matrices, and the
 direction is another.  The products with g are those at the new point, so that a pair is remembered
-together with the gradient at its end.
+together with the gradient at its end.  Where unit vectors have scales D (see `vector_scales`),
+
+    Yᵀr = γ (YᵀDg − YᵀDY a),    H g = S c + γ D (g − Y a).
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def remembered_and_aimed(
     inverse, diagonal, changes = numbers
     new = Pairs(B, None, inverse, diagonal, rows, changes, vectors=pairs.vectors)
     T, known = np.empty(G.shape, G.dtype), (B, rows, found, sy, *numbers, gamma, pairs.scales)
-    return new, T, curve.aimed_by(x, G, T, known, place_for(new))
+    return new, T, curve.aimed_by(x, G, T, known, place_for(new))  # type: ignore[arg-type]
 
 
 def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
@@ -171,15 +172,18 @@ def squared_change(pairs: Pairs, pair: Secant) -> float:
 
 def seen_vectors(pairs: Pairs, pair: Secant) -> tuple[Pairs, bool]:
     """``pairs`` that know the pair's vectors; whether these have another D now."""
-    if pair.vectors is None or pairs.vectors is None:
+    known = pairs.vectors
+    if known is None:
         return pairs, False
+    if pair.vectors is None:
+        return pairs._replace(vectors=known._replace(steps=known.steps + 1)), False
     ss, yy = pair.vectors
-    known = learned_from(pairs.vectors, ss, yy, _compiled_for(ss))
+    known = learned_from(known, ss, yy, _compiled_for(ss))
     return pairs._replace(vectors=known), chosen(known) is not known.used
 
 
 def rescaled(pairs: Pairs, pair: Secant, G: Cotangent) -> tuple[Pairs, float]:
-    """``pairs`` with the D that its vectors have now, and ⟨y, Dy⟩ of this pair, its newest; m²nk."""
+    """``pairs`` with the D that vectors have now, and ⟨y, Dy⟩ of ``pair``, the newest; 2m²nk."""
     assert pairs.S is not None and pairs.vectors is not None and pair.vectors is not None
     g, (B, most), logs = _numbers(G), (pairs.S, len(pairs.diagonal)), chosen(pairs.vectors)
     vectors = with_scales(pairs.vectors, logs, g if G.dtype.kind == "f" else g.reshape(-1, 2))

@@ -24,11 +24,12 @@ import numpy as np
 from stiefel.types import NumpyArray
 
 SETTLED, THINNING = 40, 4  # after so many steps only every fourth is looked at
-SMOOTHING = 0.8  # memory of the scores: some five steps
+SMOOTHING = 0.9  # memory of the scores: some ten steps
 BETTER, NO_BETTER = 0.1, 0.0  # score above which D is used, and below which no more
 CHANGE = 0.1  # of D, root mean square of its logarithm, from which another one takes its place
 RANGE = 10.0  # of D, both ways
-LEAST_SHARE = 1e-8  # of a step; what moves less is not learned from
+LEAST_SHARE = 1e-8  # of a step, or of ‖y‖; what moves or changes less is not learned from
+HUGE = 1e100  # ‖s‖² and ‖y‖² beyond, or below its inverse, are not looked at
 
 
 class VectorScales(NamedTuple):
@@ -41,7 +42,7 @@ class VectorScales(NamedTuple):
     entries: NumpyArray | None = None  # that D, for each number of a point
     unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms are relative to it
     score: float = 0.0  # smoothed
-    steps: int = 0  # seen so far
+    steps: int = 0  # so far
 
     @property
     def wants(self) -> bool:
@@ -53,14 +54,12 @@ def learned_from(known: VectorScales, ss: NumpyArray, yy: NumpyArray, fast: Any)
     """``known`` after a step with these ‖s_i‖² and ‖y_i‖²; D in use is as it was."""
     step, change = float(ss.sum()), float(yy.sum())
     known = known._replace(steps=known.steps + 1)
-    unit = known.unit or (change / step if step > 0 else 0.0)
-    if not (0 < unit < math.inf and 0 < step < math.inf and 0 < change < math.inf):
+    if not (1.0 / HUGE < step < HUGE and 1.0 / HUGE < change < HUGE):
         return known
-    N, W, logs = (
-        np.zeros((3, *ss.shape))
-        if known.weights is None
-        else np.stack([known.weights, known.stiffness, known.logs])
-    )
+    unit = known.unit or change / step
+    N, W, logs = np.zeros((3, *ss.shape))
+    if known.weights is not None and known.stiffness is not None and known.logs is not None:
+        N, W, logs = known.weights.copy(), known.stiffness.copy(), known.logs.copy()
     weigh = _weighed if fast is None else fast.units_weighed
     score = weigh(ss, yy, N, W, logs, unit, LEAST_SHARE, math.log(RANGE))
     if not math.isfinite(score):
@@ -80,12 +79,12 @@ def _weighed(
     most: float,
 ) -> float:
     """The score of log D = ``logs``; then N, W and ``logs`` with this step.  |log D| ≤ most."""
-    D = np.exp(logs)
-    mine = ss / D
-    step = float(mine.sum())
-    score = math.log(float(ss.sum()) / step) + math.log(float(yy.sum()) / float((yy * D).sum()))
-    share = mine / step
-    told = (share > least_share) & (yy > 0)
+    D, change = np.exp(logs), float(yy.sum())
+    share = ss / D
+    step = float(share.sum())
+    score = math.log(float(ss.sum()) / step) + math.log(change / float((yy * D).sum()))
+    share /= step
+    told = (share > least_share) & (yy > least_share * least_share * change)
     w = np.where(told, np.minimum(ss.size * share, 1.0), 0.0)
     N += w
     W += w * np.log(np.where(told, yy, 1.0) / np.where(told, ss, 1.0 / unit) / unit)
