@@ -11,7 +11,8 @@ did not make it: D^{−½}s and D^{½}y are the same vector up to γ if D is rig
 
     log (‖s‖²‖y‖² / (⟨s, D⁻¹s⟩⟨y, Dy⟩))
 
-of the next step says how much nearer they are than s and y.
+of the next step says how much nearer they are than s and y.  Every constant here has a test in
+`tests/test_vector_scales.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ import numpy as np
 from stiefel.types import NumpyArray
 
 SETTLED, THINNING = 40, 4  # after so many steps only every fourth is looked at
-SMOOTHING = 0.9  # memory of the scores: some ten steps
-BETTER, NO_BETTER = 0.1, 0.0  # score above which D is used, and below which no more
+BETTER, NO_BETTER = 0.1, 0.0  # score from which D is used, and below which it is no more
 CHANGE = 0.1  # of D, root mean square of its logarithm, from which another one takes its place
 RANGE = 10.0  # of D, both ways
 LEAST_SHARE = 1e-8  # of a step, or of ‖y‖; what moves or changes less is not learned from
@@ -41,7 +41,7 @@ class VectorScales(NamedTuple):
     used: NumpyArray | None = None  # log D of the one in use
     entries: NumpyArray | None = None  # that D, for each number of a point
     unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms are relative to it
-    score: float = 0.0  # smoothed
+    score: float = 0.0  # of the last step that was looked at
     steps: int = 0  # so far
 
     @property
@@ -64,7 +64,6 @@ def learned_from(known: VectorScales, ss: NumpyArray, yy: NumpyArray, fast: Any)
     score = weigh(ss, yy, N, W, logs, unit, LEAST_SHARE, math.log(RANGE))
     if not math.isfinite(score):
         return known
-    score = SMOOTHING * known.score + (1.0 - SMOOTHING) * score
     return known._replace(weights=N, stiffness=W, logs=logs, unit=unit, score=score)
 
 
