@@ -113,10 +113,10 @@ PLAIN = LBFGS(memory=30)
 
 @pytest.mark.parametrize(
     ("problem", "ratio"),
-    [(hubs, 0.45), (dictionary, 0.4), (torus, 0.85), (oscillators, 0.8)],
+    [(hubs, 0.46), (dictionary, 0.4), (torus, 0.84), (oscillators, 0.8)],
 )
 def test_scales_save_evaluations(problem, ratio):
-    """With CHANGE = 9, with RANGE = 2 or 1e6, or with SETTLED = 5 one of these takes more."""
+    """One takes more with CHANGE = 9, WAITING = 3, RANGE = 2, SCORE_MEMORY = 0 or SETTLED = 5."""
     assert evaluations(problem()) < ratio * evaluations(problem(), PLAIN)
 
 
@@ -127,18 +127,32 @@ def test_scales_are_refused_where_vectors_are_alike(problem):
 
 
 def test_scales_that_do_worse_are_dropped():
-    """NO_BETTER: those that are in use are kept while they do better, and no longer."""
-    ss, stiff = np.ones((1, 6)), np.geomspace(1.0, 50.0, 6)[None]
+    """NO_BETTER and WAITING: those in use are kept while they do better, and come back later."""
+    ss, stiff, like = np.ones((1, 6)), np.geomspace(1.0, 50.0, 6)[None], np.ones((2, 6))
     known = learned_from(VectorScales(), ss, stiff, None)
-    assert vector_scales.chosen(known) is None  # no other step has been seen
+    assert not known.due  # no other step has been seen
+    while not known.due:
+        known = learned_from(known, ss, stiff, None)
+    known = vector_scales.with_scales(known, like)
+    np.testing.assert_array_equal(known.used, known.numbers[2])
+    assert known.changed == known.looks
     known = learned_from(known, ss, stiff, None)
-    known = vector_scales.with_scales(known, vector_scales.chosen(known), np.ones((2, 6)))
-    assert known.used is known.logs
-    known = learned_from(known, ss, stiff, None)
-    assert vector_scales.chosen(known) is known.used  # nothing has changed
-    known = learned_from(known, ss, 1.0 / stiff, None)
-    assert vector_scales.chosen(known) is None
-    assert vector_scales.with_scales(known, None, np.ones((2, 6))).entries is None
+    assert not known.due  # nothing has changed
+    while not known.due:
+        known = learned_from(known, ss, 1.0 / stiff, None)
+    assert not known.better
+    known = vector_scales.with_scales(known, like)
+    assert known.used is None and known.entries is None and known.changed == known.looks
+    known = known._replace(score=1.0)
+    assert not known.due  # it would have been a short while
+    assert known._replace(looks=math.ceil(1.25 * known.looks)).due
+
+
+def test_a_scale_of_long_points_only_where_evaluations_are_dear():
+    n = plain_pairs.LONG_PLAIN
+    worth = {c: [plain_pairs.worth_scaling(np.ones(m), c) for m in (n - 1, n)]
+             for c in ("cheap", "usual", "dear")}  # fmt: skip
+    assert worth == {"cheap": [False] * 2, "usual": [True, False], "dear": [True] * 2}
 
 
 def test_lbfgs_stays_plain():
@@ -161,8 +175,8 @@ def state_with_scales(steps=30):
 @pytest.mark.usefixtures("version")
 def test_hubs_are_stiffer():
     known = state_with_scales()[1].pairs.vectors
-    assert known.used[..., :3].max() < -1.0
-    np.testing.assert_allclose(known.entries.reshape(5, 100), np.exp(known.used) * np.ones((5, 1)))
+    assert known.used[..., :3].max() < 0.2 < 0.5 < np.median(known.used)
+    np.testing.assert_array_equal(known.entries.reshape(5, 100), known.used * np.ones((5, 1)))
 
 
 @pytest.mark.usefixtures("version")
@@ -198,42 +212,40 @@ def test_runs_with_scales_are_the_same_without_kernels(monkeypatch):
 
 
 def taught(steps):
-    """log D after these steps, and the score of the last, number by number."""
+    """D after these steps, and the smoothed score, number by number."""
     k = len(steps[0][0])
-    N, W, logs = [0.0] * k, [0.0] * k, [0.0] * k
-    unit = sum(steps[0][1]) / sum(steps[0][0])
+    N, W, D, smooth = [0.0] * k, [0.0] * k, [1.0] * k, 0.0
     for ss, yy in steps:
-        D = [math.exp(v) for v in logs]
-        own = [s / d for s, d in zip(ss, D, strict=True)]
+        own = sum(s / d for s, d in zip(ss, D, strict=True))
         change = sum(y * d for y, d in zip(yy, D, strict=True))
-        score = math.log(sum(ss) * sum(yy) / (sum(own) * change))
+        smooth = 0.9 * smooth + 0.1 * math.log(sum(ss) * sum(yy) / (own * change))
         for i in range(k):
-            share = own[i] / sum(own)
-            if share > 1e-8 and yy[i] > 1e-16 * sum(yy):
-                w = min(k * share, 1.0)
-                N[i] += w
-                W[i] += w * math.log(yy[i] / (ss[i] * unit))
-        means = [-0.5 * W[i] / N[i] if N[i] else 0.0 for i in range(k)]
-        logs = [min(max(v - sum(means) / k, -math.log(10)), math.log(10)) for v in means]
-    return logs, score
+            if ss[i] > 1e-8 * sum(ss):
+                N[i] += ss[i] / sum(ss)
+                W[i] += yy[i] / sum(ss)
+        raw = {i: math.sqrt(N[i] / W[i]) for i in range(k) if N[i] * W[i] > 0}
+        mean = sum(raw.values()) / len(raw)
+        D = [min(max(raw[i] / mean, 0.1), 10.0) if i in raw else 1.0 for i in range(k)]
+    return D, smooth
 
 
 @pytest.mark.usefixtures("version")
-@pytest.mark.parametrize("shape", [(7, 1), (1, 7)])
+@pytest.mark.parametrize("shape", [(17, 1), (1, 17)])
 def test_what_steps_teach(shape):
-    rng, known = np.random.default_rng(0), VectorScales()
-    steps = []
-    for _ in range(6):
+    rng, known, steps = np.random.default_rng(0), VectorScales(), []
+    used = np.linspace(0.5, 2.0, 17).reshape(shape)
+    for i in range(6):
         ss = rng.exponential(size=shape) * 1e-6
-        yy = ss * np.geomspace(1.0, 1e6, 7).reshape(shape) * rng.exponential(size=shape)
+        yy = ss * np.geomspace(1.0, 1e6, 17).reshape(shape) * rng.exponential(size=shape)
         yy.flat[2], ss.flat[5] = 0.0, 1e-20  # one whose gradient stays, one that does not move
         steps.append((ss.ravel().tolist(), yy.ravel().tolist()))
-        known = learned_from(known, ss, yy, KERNELS.compiled)
-    logs, score = taught(steps)
-    np.testing.assert_allclose(known.logs.ravel(), logs, rtol=1e-12, atol=1e-14)
+        known = learned_from(known._replace(used=used if i else None), ss, yy, KERNELS.compiled)
+    D, score = taught(steps)
+    assert min(D) == 0.1 and D[2] == D[5] == 1.0 and max(D) > 2.0
+    np.testing.assert_allclose(known.numbers[2].ravel(), D, rtol=1e-12)
     assert known.score == pytest.approx(score, rel=1e-12)
-    assert known.weights.flat[2] == known.weights.flat[5] == 0.0  # nothing was learned of those
-    assert known.steps == 6 and known.weights.shape == shape
+    assert known.change == pytest.approx(np.mean((np.reshape(D, shape) / used - 1.0) ** 2))
+    assert known.looks == 6 and known.numbers.shape == (3, *shape)
 
 
 @pytest.mark.usefixtures("version")
@@ -243,31 +255,29 @@ def test_steps_that_teach_nothing(bad):
     known = learned_from(VectorScales(), ss, yy, KERNELS.compiled)
     for numbers in ((bad * ss / ss, yy), (ss, bad * yy / yy)):
         after = learned_from(known, *numbers, KERNELS.compiled)
-        assert after.steps == 2 and np.isfinite(after.score) and np.isfinite(after.logs).all()
+        assert after is known and np.isfinite(known.numbers).all()
 
 
 def test_steps_are_looked_at_rarely_in_the_end():
-    looked = [VectorScales(steps=i).wants for i in range(60)]
-    assert all(looked[:40]) and sum(looked[40:]) == 5
+    assert all(VectorScales(looks=39).wants(row) for row in range(31))
+    assert sum(VectorScales(looks=40).wants(row) for row in range(31)) == 8
 
 
 @needs_kernels
 def test_what_are_no_squares_is_refused():
-    weigh, good = KERNELS.compiled.units_weighed, [np.ones(4) for _ in range(5)]
-    weigh(*good, 1.0, 1e-8, 2.0)
-    read_only = np.ones(4)
+    weigh, numbers = KERNELS.compiled.units_weighed, np.ones((3, 4))
+    good, rules = [np.ones(4), np.ones(4), numbers, np.ones(4)], (1e-8, 10.0, 1e100)
+    weigh(*good, *rules)
+    weigh(*good[:3], None, *rules)
+    read_only = np.ones((3, 4))
     read_only.flags.writeable = False
-    for i in range(5):
-        for wrong in (np.ones(3), np.ones(4, np.float32), None, np.ones(8)[::2]):
-            with pytest.raises((ValueError, TypeError, BufferError)):
-                weigh(*good[:i], wrong, *good[i + 1 :], 1.0, 1e-8, 2.0)
-    for i in range(2, 5):
+    wrongs = [(i, w) for i in range(4) for w in (np.ones(3), np.ones(4, np.float32), "a")]
+    for i, wrong in [*wrongs, (2, read_only), (2, np.ones((2, 4))), (0, np.ones(8)[::2])]:
         with pytest.raises((ValueError, TypeError, BufferError)):
-            weigh(*good[:i], read_only, *good[i + 1 :], 1.0, 1e-8, 2.0)
+            weigh(*good[:i], wrong, *good[i + 1 :], *rules)
     with pytest.raises(TypeError):
         weigh(*good)
-    empty = [np.ones(0) for _ in range(5)]
-    assert not math.isfinite(weigh(*empty, 1.0, 1e-8, 2.0))
+    assert weigh(np.ones(0), np.ones(0), np.ones((3, 0)), None, *rules) is None
 
 
 # -- pairs with scales
@@ -284,9 +294,8 @@ def textbook(kept, g, gamma, D):
     return -r
 
 
-def known_scales(logs, like):
-    used = VectorScales(logs=logs, score=1.0)
-    return vector_scales.with_scales(used, logs, like)
+def unused_scales(D):
+    return VectorScales(numbers=np.stack([D, D, D]), score=1.0, looks=9)
 
 
 @pytest.mark.usefixtures("version")
@@ -296,9 +305,9 @@ def test_the_direction_is_the_textbooks(shape, scale):
     """With a D from the beginning, and with one that comes later."""
     rng, kept = np.random.default_rng(0), []
     g, stiffness = scale * rng.standard_normal(shape), np.geomspace(1.0, 30.0, shape[1])
-    logs = np.log(1.0 / stiffness)[None]
+    scales = unused_scales(1.0 / stiffness[None])
     at = Gradient(0.0, g, float(np.linalg.norm(g)))
-    early = no_plain_pairs(g, 4)._replace(vectors=known_scales(logs, g))
+    early = no_plain_pairs(g, 4)._replace(vectors=vector_scales.with_scales(scales, g))
     late = no_plain_pairs(g, 4, True)
     for _ in range(6):
         s = scale * rng.standard_normal(shape)
@@ -310,8 +319,7 @@ def test_the_direction_is_the_textbooks(shape, scale):
         )
         early = remember_plain(early, pair, sy, float(np.vdot(y, y)), at)
         late = remember_plain(late, pair, sy, float(np.vdot(y, y)), at)
-    late = late._replace(vectors=VectorScales(logs=logs, score=1.0))
-    late, yy = rescaled(late, pair, g)
+    late, yy = rescaled(late._replace(vectors=scales), pair, g)
     assert yy == pytest.approx(np.sum(y * y / stiffness), rel=1e-12)
     D = np.broadcast_to(1.0 / stiffness, shape).ravel()
     expected = textbook(kept[-4:], g.ravel(), 0.7, D)

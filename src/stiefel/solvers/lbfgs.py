@@ -35,11 +35,10 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, remember
+from .memory import NOTHING, Pairs, aim_along, apply_inverse, matrix_aim, no_pairs, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
-    aim_along,
     is_plain,
     no_plain_pairs,
     parted,
@@ -48,8 +47,9 @@ from .plain_pairs import (
     remembered_and_aimed,
     rescaled,
     seen_vectors,
-    squared_change,
+    scaled_change,
     worth_keeping,
+    worth_scaling,
 )
 from .problem import LEAST_COSINE, Problem
 from .row_leaves import rest_of, with_columns
@@ -101,9 +101,9 @@ class LBFGS:
         parameters of 16,384 entries or more keep two fifths as many, unless ``cost`` says
         otherwise: reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
-        How the initial Hessian is learned; None for the canonical metric.  Unit vectors and free
-        matrices teach it nothing, and trees nothing of how their leaves belong together: they keep
-        up to three times as many pairs, where these are short.
+        How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
+        scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, and trees
+        nothing of how leaves belong together: all keep up to three times as many pairs, if short.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -165,9 +165,9 @@ class LBFGS:
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
             if self.cost == "usual":
-                many = self.metric is not None and at.G.ndim > 1 and at.G.shape[-1] > 1
+                many = bool(self.metric) and at.G.ndim > 1 and at.G.shape[-1] > 1
                 most = worth_keeping(at.G, most, many)
-            pairs = no_plain_pairs(at.G, most, self.metric is not None)
+            pairs = no_plain_pairs(at.G, most, bool(self.metric) and worth_scaling(at.G, self.cost))
         elif not large:
             pairs = self._no_pairs(problem, x, at)
         rows = OFF
@@ -261,7 +261,7 @@ class LBFGS:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
         _, x, at, pair, sy, watch = taken
         pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
-        yy = squared_change(pairs, pair)
+        yy = scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
             pairs, other = seen_vectors(pairs, pair)
             if other:

@@ -29,11 +29,13 @@ from stiefel.geometry import compiled
 from stiefel.geometry.cayley import Frame
 from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, rows
 from stiefel.geometry.product import Product, ProductRay
+from stiefel.geometry.ray import PairPlace
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.types import (
     Array,
     Cotangent,
     Curve,
+    Gradient,
     Leaves,
     Manifold,
     Metric,
@@ -145,6 +147,32 @@ def free_row(needed: tuple[int, ...]) -> int:
     while row in needed:
         row += 1
     return row
+
+
+def aim_along(
+    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
+) -> tuple[float, Curve]:
+    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
+    if pairs.changes is not None and hasattr(geometry, "aim_along"):
+        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
+    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+
+
+def place_for(pairs: Pairs) -> PairPlace | None:
+    """Where the next plain pair will stand: curves write it there."""
+    if pairs.S is None or pairs.changes is None:
+        return None
+    rows, vectors = rows_with(pairs.rows, len(pairs.diagonal)), pairs.vectors
+    if vectors is None:
+        return PairPlace(pairs.S, rows)
+    return PairPlace(pairs.S, rows, vectors.entries, vectors.wants(rows[-1]))
+
+
+def rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """These rows and a free one, without the oldest if they are many."""
+    if len(rows) + 1 < most:
+        return (*rows, free_row(rows))
+    return (*rows[1:], most * (most - 1) // 2 - sum(rows))
 
 
 def bordered(

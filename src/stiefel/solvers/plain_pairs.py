@@ -24,9 +24,9 @@ from stiefel.backends.numpy import axpy
 from stiefel.geometry.ray import PairPlace, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
-from .memory import Pairs, bordered, free_row, room_for
+from .memory import Pairs, bordered, free_row, place_for, room_for, rows_with
 from .stack_pairs import vectors_apart
-from .vector_scales import VectorScales, chosen, learned_from, with_scales
+from .vector_scales import VectorScales, learned_from, with_scales
 
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
 # the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
@@ -71,6 +71,11 @@ def worth_keeping(G: Cotangent, memory: int, more: bool = False) -> int:
     return max(memory, min(3 * memory, ROOM_FOR_MORE // max(size, 1))) if more else memory
 
 
+def worth_scaling(G: Cotangent, cost: str) -> bool:
+    """Whether unit vectors like G get scales: of long points only where evaluations are dear."""
+    return cost == "dear" or (cost == "usual" and _numbers(G).size < LONG_PLAIN)
+
+
 def no_plain_pairs(G: Cotangent, memory: int, learns: bool = False) -> Pairs:
     """Room for ``memory`` plain pairs like G; see `memory.no_pairs`.
 
@@ -88,7 +93,7 @@ def remember_plain(pairs: Pairs, pair: Secant, sy: float, yy: float, at: Gradien
     B, most, g = pairs.S, len(pairs.diagonal), _numbers(at.G)
     assert B is not None and pairs.changes is not None
     if (fast := _compiled_for(g)) is not None:
-        rows, numbers = _rows_with(pairs.rows, most), _copied(pairs)
+        rows, numbers = rows_with(pairs.rows, most), _copied(pairs)
         found = _products_of(fast, pairs, pair, yy, at, rows)
         fast.plain_remember(B, rows, found, sy, *numbers)
         return Pairs(B, None, *numbers[:2], rows, numbers[2], found, vectors=pairs.vectors)
@@ -162,7 +167,7 @@ def parted(geometry: Manifold, pairs: Pairs, x: Point) -> Pairs | None:
 # -- scales of unit vectors ---------------------------------------------------------------------
 
 
-def squared_change(pairs: Pairs, pair: Secant) -> float:
+def scaled_change(pairs: Pairs, pair: Secant) -> float:
     """⟨y, Dy⟩, which pairs in a memory know."""
     if pair.kept is not None or pairs.scales is None:
         return float(pair.square if pair.square is not None else np.vdot(pair.y, pair.y).real)
@@ -172,52 +177,29 @@ def squared_change(pairs: Pairs, pair: Secant) -> float:
 
 def seen_vectors(pairs: Pairs, pair: Secant) -> tuple[Pairs, bool]:
     """``pairs`` that know the pair's vectors; whether these have another D now."""
-    known = pairs.vectors
-    if known is None:
+    if pair.vectors is None or pairs.vectors is None:
         return pairs, False
-    if pair.vectors is None:
-        return pairs._replace(vectors=known._replace(steps=known.steps + 1)), False
     ss, yy = pair.vectors
-    known = learned_from(known, ss, yy, _compiled_for(ss))
-    return pairs._replace(vectors=known), chosen(known) is not known.used
+    known = learned_from(pairs.vectors, ss, yy, _compiled_for(ss))
+    return pairs._replace(vectors=known), known.due
 
 
 def rescaled(pairs: Pairs, pair: Secant, G: Cotangent) -> tuple[Pairs, float]:
     """``pairs`` with the D that vectors have now, and ⟨y, Dy⟩ of ``pair``, the newest; 2m²nk."""
     assert pairs.S is not None and pairs.vectors is not None and pair.vectors is not None
-    g, (B, most), logs = _numbers(G), (pairs.S, len(pairs.diagonal)), chosen(pairs.vectors)
-    vectors = with_scales(pairs.vectors, logs, g if G.dtype.kind == "f" else g.reshape(-1, 2))
-    D, used, changes = vectors.entries, [most + row for row in pairs.rows], np.zeros((most, most))
-    sizes = np.abs(B[used]).max(axis=1, keepdims=True)  # squares of small numbers are lost
-    Y = B[used] / np.where(sizes > 0, sizes, 1.0)
-    among = _products(Y, Y if D is None else (D * Y).astype(B.dtype))
-    changes[np.ix_(pairs.rows, pairs.rows)] = among * (sizes.astype(float) * sizes.T)
-    yy = pair.vectors[1] if logs is None else np.exp(logs) * pair.vectors[1]
+    assert pairs.changes is not None
+    g, B, most = _numbers(G), pairs.S, len(pairs.diagonal)
+    vectors = with_scales(pairs.vectors, g if G.dtype.kind == "f" else g.reshape(-1, 2))
+    Y, changes = B[[most + row for row in pairs.rows]], np.zeros((most, most))
+    # Squares of small numbers are lost in single precision.
+    sizes = np.array([1.0 / _scale(B, math.sqrt(pairs.changes[i, i])) for i in pairs.rows])
+    if (sizes != 1.0).any():
+        Y /= sizes[:, None]
+    if vectors.entries is not None:
+        Y *= np.sqrt(vectors.entries).astype(B.dtype)
+    changes[np.ix_(pairs.rows, pairs.rows)] = _products(Y, Y) * (sizes[:, None] * sizes)
+    yy = pair.vectors[1] if vectors.used is None else vectors.used * pair.vectors[1]
     return pairs._replace(vectors=vectors, changes=changes, slopes=None), float(yy.sum())
-
-
-def aim_along(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
-) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
-    if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
-    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
-
-
-def place_for(pairs: Pairs) -> PairPlace | None:
-    """Where the next plain pair will stand: curves write it there."""
-    if pairs.S is None or pairs.changes is None:
-        return None
-    rows, looks = _rows_with(pairs.rows, len(pairs.diagonal)), pairs.vectors is not None
-    return PairPlace(pairs.S, rows, pairs.scales, looks and pairs.vectors.wants)  # type: ignore[union-attr]
-
-
-def _rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """These rows and a free one, without the oldest if they are many."""
-    if len(rows) + 1 < most:
-        return (*rows, free_row(rows))
-    return (*rows[1:], most * (most - 1) // 2 - sum(rows))
 
 
 def _numbers(C: NumpyArray) -> NumpyArray:

@@ -1,18 +1,20 @@
 """A scale for each of many unit vectors, in the H₀ = γD of their plain pairs.
 
-Vectors of a graph have unlike degrees, columns of a dictionary are used unlike: their curvatures
-differ, and D has one number a vector.  As in `leaves`, its logarithm is a weighted mean over steps,
+Vertices of a graph have unlike degrees, columns of a dictionary are used unlike: their curvatures
+differ, and D has one number a vector,
 
-    log D_i = −½ (Σ w_i log(‖y_i‖²/‖s_i‖²)) / Σ w_i,     w_i the share of a step, at most one,
+    D_i ∝ (Σ ‖s_i‖²/‖s‖² / Σ ‖y_i‖²/‖s‖²)^{1/2},     sums over steps,
 
-less the mean over all vectors, so that γ keeps its meaning.  Where vectors are alike, or where y_i
-comes from the steps of the others, D is noise.  So it is used only if it does better on steps that
-did not make it: D^{−½}s and D^{½}y are the same vector up to γ if D is right, and the score
+with the mean one, so that γ keeps its meaning.  Where vectors are alike, or where y_i comes from
+the steps of the others, D is noise.  So it is used only if it does better on a step that did not
+make it: D^{−½}s and D^{½}y are the same vector up to γ if D is right, and the score
 
     log (‖s‖²‖y‖² / (⟨s, D⁻¹s⟩⟨y, Dy⟩))
 
-of the next step says how much nearer they are than s and y.  Every constant here has a test in
-`tests/test_vector_scales.py`.
+says how much nearer they are than s and y.  Another D is a dear one, for YᵀDY has to be made again:
+it has to differ, and there are fewer and fewer.
+
+Every constant here has a test in `tests/test_vector_scales.py`.
 """
 
 from __future__ import annotations
@@ -24,88 +26,93 @@ import numpy as np
 
 from stiefel.types import NumpyArray
 
-SETTLED, THINNING = 40, 4  # after so many steps only every fourth is looked at
+SETTLED, THINNING = 40, 4  # after so many looks only at pairs in every fourth row
+SCORE_MEMORY = 0.9  # memory of the scores: some ten looks
 BETTER, NO_BETTER = 0.1, 0.0  # score from which D is used, and below which it is no more
-CHANGE = 0.1  # of D, root mean square of its logarithm, from which another one takes its place
+CHANGE = 0.1  # of D, relative root mean square, from which another one takes its place …
+WAITING = 1.25  # … after so many times the looks there were at the last change
 RANGE = 10.0  # of D, both ways
-LEAST_SHARE = 1e-8  # of a step, or of ‖y‖; what moves or changes less is not learned from
+LEAST_SHARE = 1e-8  # of a step; what moves less is not learned from
 HUGE = 1e100  # ‖s‖² and ‖y‖² beyond, or below its inverse, are not looked at
 
 
 class VectorScales(NamedTuple):
-    """What is known about the vectors; arrays broadcast against them."""
+    """What is known about the vectors."""
 
-    weights: NumpyArray | None = None  # Σ w
-    stiffness: NumpyArray | None = None  # Σ w log(‖y‖²/‖s‖²)
-    logs: NumpyArray | None = None  # log D that follows
-    used: NumpyArray | None = None  # log D of the one in use
+    numbers: NumpyArray | None = None  # of each: Σ‖s_i‖²/‖s‖², Σ‖y_i‖²/‖s‖², and D
+    used: NumpyArray | None = None  # the D in use, in the shape that broadcasts against them
     entries: NumpyArray | None = None  # that D, for each number of a point
-    unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms are relative to it
-    score: float = 0.0  # of the last step that was looked at
-    steps: int = 0  # so far
+    score: float = 0.0  # of D, smoothed
+    change: float = 0.0  # mean square of D/used − 1, of the new D
+    looks: int = 0  # steps that were looked at so far
+    changed: int = 0  # how many there were when D was last changed
+
+    def wants(self, row: int) -> bool:
+        """Whether the step whose pair will stand in this row will be looked at."""
+        return self.looks < SETTLED or row % THINNING == 0
 
     @property
-    def wants(self) -> bool:
-        """Whether the next step will be looked at."""
-        return self.steps < SETTLED or self.steps % THINNING == 0
+    def better(self) -> bool:
+        """Whether D is worth using now."""
+        return self.score >= (BETTER if self.used is None else NO_BETTER)
+
+    @property
+    def due(self) -> bool:
+        """Whether another D takes the place of the one in use, or none."""
+        if self.used is not None and not self.better:
+            return True
+        another = self.better if self.used is None else self.change > CHANGE * CHANGE
+        return another and self.looks >= WAITING * self.changed
 
 
 def learned_from(known: VectorScales, ss: NumpyArray, yy: NumpyArray, fast: Any) -> VectorScales:
     """``known`` after a step with these ‖s_i‖² and ‖y_i‖²; D in use is as it was."""
-    step, change = float(ss.sum()), float(yy.sum())
-    known = known._replace(steps=known.steps + 1)
-    if not (1.0 / HUGE < step < HUGE and 1.0 / HUGE < change < HUGE):
-        return known
-    unit = known.unit or change / step
-    N, W, logs = np.zeros((3, *ss.shape))
-    if known.weights is not None and known.stiffness is not None and known.logs is not None:
-        N, W, logs = known.weights.copy(), known.stiffness.copy(), known.logs.copy()
+    if known.numbers is None:
+        numbers = np.zeros((3, *ss.shape))
+        numbers[2] = 1.0
+    else:
+        numbers = known.numbers.copy()
     weigh = _weighed if fast is None else fast.units_weighed
-    score = weigh(ss, yy, N, W, logs, unit, LEAST_SHARE, math.log(RANGE))
-    if not math.isfinite(score):
+    found = weigh(ss, yy, numbers, known.used, LEAST_SHARE, RANGE, HUGE)
+    if found is None:
         return known
-    return known._replace(weights=N, stiffness=W, logs=logs, unit=unit, score=score)
+    score = SCORE_MEMORY * known.score + (1.0 - SCORE_MEMORY) * found[0]
+    return VectorScales(numbers, *known[1:3], score, found[1], known.looks + 1, known.changed)
 
 
 def _weighed(
     ss: NumpyArray,
     yy: NumpyArray,
-    N: NumpyArray,
-    W: NumpyArray,
-    logs: NumpyArray,
-    unit: float,
+    numbers: NumpyArray,
+    used: NumpyArray | None,
     least_share: float,
     most: float,
-) -> float:
-    """The score of log D = ``logs``; then N, W and ``logs`` with this step.  |log D| ≤ most."""
-    D, change = np.exp(logs), float(yy.sum())
-    share = ss / D
-    step = float(share.sum())
-    score = math.log(float(ss.sum()) / step) + math.log(change / float((yy * D).sum()))
-    share /= step
-    told = (share > least_share) & (yy > least_share * least_share * change)
-    w = np.where(told, np.minimum(ss.size * share, 1.0), 0.0)
-    N += w
-    W += w * np.log(np.where(told, yy, 1.0) / np.where(told, ss, 1.0 / unit) / unit)
-    logs[...] = -0.5 * W / np.where(N > 0, N, 1.0)
-    logs -= logs.mean()
-    np.clip(logs, -most, most, out=logs)
-    return score
+    huge: float,
+) -> tuple[float, float] | None:
+    """The score of D, and how much the one of the ``numbers`` with this step differs from ``used``.
 
-
-def chosen(known: VectorScales) -> NumpyArray | None:
-    """log D that is worth using now: none, the one in use, or the new one."""
-    if known.logs is None or known.score < (BETTER if known.used is None else NO_BETTER):
+    1/most ≤ D ≤ most.  None, and the numbers as they were, where a step tells nothing.
+    """
+    N, W, D = numbers
+    step, change = float(ss.sum()), float(yy.sum())
+    if not (1.0 / huge < step < huge and 1.0 / huge < change < huge):
         return None
-    if known.used is None:
-        return known.logs
-    change = known.logs - known.used
-    return known.logs if float((change * change).mean()) > CHANGE * CHANGE else known.used
+    score = math.log(step / float((ss / D).sum())) + math.log(change / float((yy * D).sum()))
+    told = ss > least_share * step
+    N += np.where(told, ss, 0.0) / step
+    W += np.where(told, yy, 0.0) / step
+    known = (N > 0) & (W > 0)
+    D[...] = np.where(known, np.sqrt(np.where(known, N, 1.0) / np.where(known, W, 1.0)), 0.0)
+    count, whole = int(known.sum()), float(D.sum())
+    D[...] = np.where(known, np.clip(D * (count / whole), 1.0 / most, most), 1.0) if count else 1.0
+    relative = D - 1.0 if used is None else D / used - 1.0
+    return score, float((relative * relative).mean())
 
 
-def with_scales(known: VectorScales, logs: NumpyArray | None, like: NumpyArray) -> VectorScales:
-    """``known`` with this log D in use, for points with the numbers of ``like``."""
-    if logs is None:
-        return known._replace(used=None, entries=None)
-    entries = np.broadcast_to(np.exp(logs), like.shape).reshape(-1)
-    return known._replace(used=logs, entries=entries)
+def with_scales(known: VectorScales, like: NumpyArray) -> VectorScales:
+    """``known`` with its D in use, if that is better, for points with the numbers of ``like``."""
+    if known.numbers is None or not known.better:
+        return known._replace(used=None, entries=None, changed=known.looks)
+    D = known.numbers[2]
+    entries = np.broadcast_to(D, like.shape).reshape(-1)
+    return known._replace(used=D, entries=entries, changed=known.looks)
