@@ -47,6 +47,8 @@ FRAMED = "geometry/framed.py"
 METRIC = "solvers/learned_metric.py"
 LEAF_SCALES = "solvers/leaves.py"
 STACK_PAIRS = "solvers/stack_pairs.py"
+SCALES = "solvers/vector_scales.py"
+SCALES_TESTS = "test_vector_scales.py"
 OPERATOR = "nonsmooth/learned_operator.py"
 LEAPS = "nonsmooth/leap.py"
 QUASI_NEWTON = "nonsmooth/quasi_newton.py"
@@ -286,6 +288,78 @@ MUTANTS = (
         "leaves of a tree are not balanced",
         PIECES,
         "leaves_of_a_tree",
+    ),
+    Mutant(
+        SCALES,
+        "BETTER, NO_BETTER = 0.1,",
+        "BETTER, NO_BETTER = -1.0,",
+        "unit vectors that are alike have scales of noise",
+        SCALES_TESTS,
+        "refused_where",
+    ),
+    Mutant(
+        SCALES,
+        "BETTER, NO_BETTER = 0.1,",
+        "BETTER, NO_BETTER = 1e9,",
+        "unit vectors never get scales",
+        SCALES_TESTS,
+        "save_evaluations",
+    ),
+    Mutant(
+        SCALES,
+        "NO_BETTER = 0.1, 0.0",
+        "NO_BETTER = 0.1, -9.0",
+        "scales of unit vectors that do worse are kept",
+        SCALES_TESTS,
+        "do_worse",
+    ),
+    Mutant(
+        SCALES,
+        "CHANGE = 0.1 ",
+        "CHANGE = 9.0 ",
+        "unit vectors keep their first scales",
+        SCALES_TESTS,
+        "save_evaluations",
+    ),
+    Mutant(
+        SCALES,
+        "WAITING = 1.25",
+        "WAITING = 3.0",
+        "scales of unit vectors wait too long",
+        SCALES_TESTS,
+        "save_evaluations",
+    ),
+    Mutant(
+        SCALES,
+        "SCORE_MEMORY = 0.9",
+        "SCORE_MEMORY = 0.0",
+        "one bad step drops the scales of unit vectors",
+        SCALES_TESTS,
+        "save_evaluations or teach",
+    ),
+    Mutant(
+        SCALES,
+        "RANGE = 10.0",
+        "RANGE = 2.0",
+        "scales of unit vectors are bounded too tightly",
+        SCALES_TESTS,
+        "save_evaluations or teach",
+    ),
+    Mutant(
+        SCALES,
+        "told = ss > least_share * step",
+        "told = ss >= 0",
+        "vectors that do not move are learned from",
+        SCALES_TESTS,
+        "steps_teach",
+    ),
+    Mutant(
+        SCALES,
+        "self.looks < SETTLED or row % THINNING == 0",
+        "self.looks < SETTLED",
+        "scales of unit vectors are learned early only",
+        SCALES_TESTS,
+        "looked_at_rarely",
     ),
     Mutant(
         STACK_PAIRS,

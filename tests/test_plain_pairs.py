@@ -190,13 +190,13 @@ def test_what_is_no_block_of_pairs_is_refused():
         pytest.skip("no compiled kernels")
     C, B, small, x = KERNELS.compiled, np.zeros((6, 4)), np.zeros((3, 3)), np.ones(4)
 
-    def products(block=B, rows=(0, 1), s=x, found=None):
+    def products(block=B, rows=(0, 1), s=x, found=None, D=None):
         found = np.zeros(12) if found is None else found
-        C.plain_products(block, rows, s, x, x, (1.0, 1.0), found)
+        C.plain_products(block, rows, s, x, x, (1.0, 1.0), found, D)
 
-    def direction(block=B, rows=(0, 1), g=x, inverse=small, found=None):
+    def direction(block=B, rows=(0, 1), g=x, inverse=small, found=None, D=None):
         known = np.zeros(12) if found is None else found, 1.0, inverse, np.zeros(3), small.copy()
-        C.plain_direction(block, rows, *known, 1.0, g, x.copy(), x)
+        C.plain_direction(block, rows, *known, 1.0, D, g, x.copy(), x)
 
     read_only = B.copy()
     read_only.flags.writeable = False
@@ -205,8 +205,8 @@ def test_what_is_no_block_of_pairs_is_refused():
         {"rows": ()}, {"rows": [0]}, {"rows": ("a",)}, {"rows": (0,) * 4}, {"found": np.zeros(11)},
     )  # fmt: skip
     for call, others in (
-        (products, ({"s": x[:3]}, {"block": read_only})),
-        (direction, ({"inverse": small[:2]}, {"g": x[:3]})),
+        (products, ({"s": x[:3]}, {"block": read_only}, {"D": x[:3]})),
+        (direction, ({"inverse": small[:2]}, {"g": x[:3]}, {"D": x[:3]})),
     ):
         call()
         for wrong in (*blocks, *others):

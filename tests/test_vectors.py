@@ -312,10 +312,10 @@ def test_a_curve_that_goes_onward_is_the_one_that_is_made_again(manifold, shape,
     small = lambda: (np.zeros((2, 2)), np.zeros(2), np.zeros((2, 2)))
     T, before, place = np.empty_like(X), np.empty_like(X), PairPlace(block.copy(), (0, 1))
     C.plain_direction(
-        block, (0,), found, 1.0, *small(), 0.3, *map(numbers, (G, before)), numbers(G)
+        block, (0,), found, 1.0, *small(), 0.3, None, *map(numbers, (G, before)), numbers(G)
     )
     first = manifold.aim_along(x, manifold.gradient(x, draw()).G, draw())[1]
-    ahead = first.aimed_by(X, G, T, (block, (0,), found, 1.0, *small(), 0.3), place)
+    ahead = first.aimed_by(X, G, T, (block, (0,), found, 1.0, *small(), 0.3, None), place)
     slope, again = manifold.aim_along(X, G, T, place)
     assert ahead.slope == slope and type(ahead) is type(again)
     for name in ("length", "bounded_length", "squared_norm", "defect"):

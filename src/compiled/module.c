@@ -36,6 +36,7 @@ static PyMethodDef kernels[] = {
     KERNEL(units_prepare),
     KERNEL(units_point),
     KERNEL(units_pair),
+    KERNEL(units_weighed),
     KERNEL(plain_vector_pair),
     KERNEL(plain_units_pair),
     KERNEL(plain_products),

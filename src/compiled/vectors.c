@@ -213,7 +213,7 @@ PyObject *plain_vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t co
         size_t at = (size_t)i * to.entry;
         add_pair(width_of(&to, i), x + i, u + i, G + i, G_new + i, &by, s + at, y + at,
                  to.entry == sizeof(float), out);
-        add_products(&to, i, G_new, found);
+        add_products(&to, i, G_new, NULL, found);
     }
     Py_END_ALLOW_THREADS
     return finish(&o, Py_BuildValue("dd", out[0], out[1]));
@@ -306,9 +306,9 @@ PyObject *units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
     if (to.is_single)
-        PICK(units_pair_single)(by, X, U, &of, t, G, G_new, to.s, to.y, out);
+        PICK(units_pair_single)(by, X, U, &of, t, G, G_new, NULL, NULL, to.s, to.y, out);
     else
-        PICK(units_pair_double)(by, X, U, &of, t, G, G_new, to.s, to.y, out);
+        PICK(units_pair_double)(by, X, U, &of, t, G, G_new, NULL, NULL, to.s, to.y, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dd", out[0], out[1]));
 }
@@ -321,14 +321,15 @@ static void refuse_others(Arrays *a, const Block *b, Layout by)
     a->failed = 1;
 }
 
-/* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found) -> ⟨y, y⟩, ⟨G⁺, s⟩:
- * `units_pair` into the last of those rows, with the products of all of them */
+/* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found, D, each) ->
+ * ⟨y, Dy⟩, ⟨G⁺, s⟩: `units_pair` into the last of those rows, with the products of all of them.  D, a
+ * number for each of a row, and `each`, which becomes ‖y_i‖², may be None. */
 PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Layout by;
     double out[2];
-    if (!counted(count, 10))
+    if (!counted(count, 12))
         return NULL;
     Block to = block_of(&a, args[7], args[8], WRITE);
     const double *X = units(&a, args[0], args[1], &by), *U = doubles(&a, args[2], to.n, READ);
@@ -336,34 +337,36 @@ PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t cou
     double t = number(&a, args[4]);
     const double *G = doubles(&a, args[5], to.n, READ), *G_new = doubles(&a, args[6], to.n, READ);
     double *found = room_for_products(&a, args[9], &to);
+    const double *D = optional_array(&a, args[10], to.n, sizeof(double));
+    double *each = args[11] == Py_None ? NULL : doubles(&a, args[11], by.k, WRITE);
     refuse_others(&a, &to, by);
     if (a.failed)
         return finish(&a, NULL);
     char *s = newest(&to, 0), *y = newest(&to, 1);
     Py_BEGIN_ALLOW_THREADS
     if (to.entry == sizeof(float))
-        PICK(units_pair_single)(by, X, U, &of, t, G, G_new, (float *)s, (float *)y, out);
+        PICK(units_pair_single)(by, X, U, &of, t, G, G_new, D, each, (float *)s, (float *)y, out);
     else
-        PICK(units_pair_double)(by, X, U, &of, t, G, G_new, (double *)s, (double *)y, out);
+        PICK(units_pair_double)(by, X, U, &of, t, G, G_new, D, each, (double *)s, (double *)y, out);
     for (Py_ssize_t i = 0; i < to.n; i += PART)
-        add_products(&to, i, G_new, found);
+        add_products(&to, i, G_new, D, found);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dd", out[0], out[1]));
 }
 
-/* plain_units_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀY, γ, g, out, X, by_rows,
- * known, lossy): `plain_direction` and then `units_prepare` of it, which is owned */
+/* plain_units_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀDY, γ, D or None, g, out, X,
+ * by_rows, known, lossy): `plain_direction` and then `units_prepare` of it, which is owned */
 PyObject *plain_units_direction(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Layout by;
     double out[5];
-    if (!counted(count, 14))
+    if (!counted(count, 15))
         return NULL;
     Combination c = combination_of(&a, args);
-    const double *X = units(&a, args[10], args[11], &by);
-    Units of = units_known(&a, args[12], by.k, WRITE);
-    double lossy = number(&a, args[13]);
+    const double *X = units(&a, args[11], args[12], &by);
+    Units of = units_known(&a, args[13], by.k, WRITE);
+    double lossy = number(&a, args[14]);
     refuse_others(&a, &c.block, by);
     if (a.failed)
         return finish(&a, NULL);

@@ -16,6 +16,7 @@ PyObject *units_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_point(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_pair(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *units_weighed(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_vector_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_products(PyObject *, PyObject *const *, Py_ssize_t);
@@ -54,13 +55,13 @@ typedef struct {
     double *inverse, *diagonal, *changes;
 } Numbers;
 
-/* A direction −H g from (block, rows in use, found, ⟨s, y⟩ of a new pair or None, R⁻¹, ⟨s_i, y_i⟩, YᵀY,
- * γ, g, out): its weights come first, and then any part of it. */
+/* A direction −H g from (block, rows in use, found, ⟨s, y⟩ of a new pair or None, R⁻¹, ⟨s_i, y_i⟩, YᵀDY,
+ * γ, D of unit vectors or None, g, out): its weights come first, and then any part of it. */
 typedef struct {
     int is_new;
     Block block;
     Numbers numbers;
-    const double *found, *g;
+    const double *found, *D, *g;
     double sy, gamma, *out;
 } Combination;
 
@@ -68,8 +69,9 @@ Combination combination_of(Arrays *a, PyObject *const *args);
 void weigh_pairs(const Combination *c);
 void combine(const Combination *c, Py_ssize_t start, Py_ssize_t n);
 
-/* The products of PART columns of all rows in use with the newest y and with g, added to `found`. */
-void add_products(const Block *b, Py_ssize_t start, const double *g, double *found);
+/* The products of PART columns of all rows in use with the newest y and with g, added to `found`;
+ * of rows of Y with Dy and Dg, if D is not NULL. */
+void add_products(const Block *b, Py_ssize_t start, const double *g, const double *D, double *found);
 
 /* Every kernel is compiled twice where that pays: for any machine of its kind, and for those with
  * AVX2 and fused multiplication.  Which one runs is asked once; the same machine, the same bits. */

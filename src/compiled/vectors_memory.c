@@ -97,17 +97,18 @@ char *newest(const Block *b, int is_y)
     return b->rows[is_y ? 2 * b->count - 1 : b->count - 1];
 }
 
-/* The products of a part of all rows in use with the newest y and with g, added to `found`. */
+/* The products of a part of all rows in use with the newest y and with g, added to `found`; of Y with
+ * those times D, which may be NULL. */
 static void part_products(const Block *b, Py_ssize_t start, const double *g, const double *scales,
-                          double *found)
+                          const double *D, double *found)
 {
     void *y = newest(b, 1);
     if (b->entry == sizeof(float))
         PICK(single_part_products)(width_of(b, start), (float **)b->rows, 2 * b->count, start, y, g,
-                                   scales, found);
+                                   scales, D, found);
     else
         PICK(double_part_products)(width_of(b, start), (double **)b->rows, 2 * b->count, start, y, g,
-                                   scales, found);
+                                   scales, D, found);
 }
 
 double *room_for_products(Arrays *a, PyObject *object, const Block *b)
@@ -118,19 +119,19 @@ double *room_for_products(Arrays *a, PyObject *object, const Block *b)
     return found;
 }
 
-void add_products(const Block *b, Py_ssize_t start, const double *g, double *found)
+void add_products(const Block *b, Py_ssize_t start, const double *g, const double *D, double *found)
 {
     static const double scales[2] = {1.0, 1.0};
-    part_products(b, start, g, scales, found);
+    part_products(b, start, g, scales, D, found);
 }
 
-/* plain_products(block, rows in use, s, y, g, scales, found): the products of all those rows with g,
+/* plain_products(block, rows in use, s, y, g, scales, found, D or None): the products of all those rows with g,
  * and with y if there is one: the pair goes into the last of the rows first */
 PyObject *plain_products(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     double scales[2];
-    if (!counted(count, 7) || !PyArg_ParseTuple(args[5], "dd", &scales[0], &scales[1]))
+    if (!counted(count, 8) || !PyArg_ParseTuple(args[5], "dd", &scales[0], &scales[1]))
         return NULL;
     int has_pair = args[2] != Py_None;
     Block b = block_of(&a, args[0], args[1], has_pair ? WRITE : READ);
@@ -138,6 +139,7 @@ PyObject *plain_products(PyObject *self, PyObject *const *args, Py_ssize_t count
     const double *y = optional_array(&a, args[3], b.n, sizeof(double));
     const double *g = array(&a, args[4], b.n, sizeof(double), READ);
     double *found = room_for_products(&a, args[6], &b);
+    const double *D = optional_array(&a, args[7], b.n, sizeof(double));
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
@@ -146,7 +148,7 @@ PyObject *plain_products(PyObject *self, PyObject *const *args, Py_ssize_t count
     else if (has_pair)
         PICK(double_kept)(b.n, s, y, (double *)newest(&b, 0), (double *)newest(&b, 1));
     for (Py_ssize_t i = 0; i < b.n; i += PART)
-        part_products(&b, i, g, scales, found);
+        part_products(&b, i, g, scales, D, found);
     for (int i = 0; i < 2 * b.count; i++)
         found[2 * i] /= scales[0], found[2 * i + 1] /= scales[1];
     Py_END_ALLOW_THREADS
@@ -238,8 +240,9 @@ Combination combination_of(Arrays *a, PyObject *const *args)
     c.sy = c.is_new ? number(a, args[3]) : 0.0;
     c.numbers = numbers_beside(a, args + 4, b, c.is_new ? WRITE : READ);
     c.gamma = number(a, args[7]);
-    c.g = array(a, args[8], b->n, sizeof(double), READ);
-    c.out = array(a, args[9], b->n, sizeof(double), WRITE);
+    c.D = optional_array(a, args[8], b->n, sizeof(double));
+    c.g = array(a, args[9], b->n, sizeof(double), READ);
+    c.out = array(a, args[10], b->n, sizeof(double), WRITE);
     return c;
 }
 
@@ -261,25 +264,25 @@ void combine(const Combination *c, Py_ssize_t start, Py_ssize_t n)
         Py_ssize_t width = end - start < PART ? end - start : PART;
         if (b->entry == sizeof(float))
             PICK(single_part_combined)(width, (float **)b->rows, 2 * b->count, start, weights,
-                                       c->gamma, c->g, c->out);
+                                       c->gamma, c->g, c->D, c->out);
         else
             PICK(double_part_combined)(width, (double **)b->rows, 2 * b->count, start, weights,
-                                       c->gamma, c->g, c->out);
+                                       c->gamma, c->g, c->D, c->out);
     }
 }
 
-/* plain_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀY, γ, g, out, x) -> ⟨x, x⟩,
- * ⟨x, u⟩, ⟨u, u⟩, ⟨g, u⟩ of u = out, which is −H g; x may be g.  After `plain_remember`, if ⟨s, y⟩ is
- * given. */
+/* plain_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀDY, γ, D or None, g, out, x) ->
+ * ⟨x, x⟩, ⟨x, u⟩, ⟨u, u⟩, ⟨g, u⟩ of u = out, which is −H g; x may be g.  After `plain_remember`, if
+ * ⟨s, y⟩ is given. */
 PyObject *plain_direction(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     double grams[4] = {0};
-    if (!counted(count, 11))
+    if (!counted(count, 12))
         return NULL;
     Combination c = combination_of(&a, args);
     Py_ssize_t n = c.block.n;
-    const double *x = array(&a, args[10], n, sizeof(double), READ);
+    const double *x = array(&a, args[11], n, sizeof(double), READ);
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS

@@ -71,6 +71,8 @@ class PairPlace(NamedTuple):
 
     block: Array
     rows: tuple[int, ...]
+    scales: Array | None = None  # D of unit vectors, a number for each of a row
+    looks: bool = False  # whether ‖s_i‖² and ‖y_i‖² of them are wanted
 
 
 class Secant(NamedTuple):
@@ -79,11 +81,13 @@ class Secant(NamedTuple):
     s: Array  # a tangent
     y: Array  # a cotangent
     curvature: Any = None  # `Curvature`, or a tuple of them; None where nothing can be learned
-    square: Any = None  # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned
+    # ⟨y, y⟩, where it is ⟨y, φ(y)⟩ too, whatever is learned; in a memory ⟨y, Dy⟩.
+    square: Any = None
     slope: Any = None  # ⟨G⁺, s⟩, where it came for free
     # In a memory s and y are None; products of its `PairPlace` with y and with G⁺.
     kept: Any = None
     leaves: tuple[Secant, ...] = ()  # of a tree, one pair a leaf
+    vectors: tuple[Array, Array] | None = None  # ‖s_i‖² and ‖y_i‖² of unit vectors, where wanted
 
 
 @kernel
@@ -150,7 +154,7 @@ def pair_by_transport(ray: Curve, t: float, old: Any, new: Any) -> Secant:
 def pair_of_leaves(leaves: Iterable[Secant]) -> Secant:
     """The pair of a tree, whose s and y are tuples."""
     leaves = tuple(leaves)
-    s, y, _, _, slopes, _, _ = zip(*leaves, strict=True)
+    s, y, _, _, slopes, *_ = zip(*leaves, strict=True)
     slope = None if None in slopes else math.fsum(slopes)
     return Secant(s, y, None, None, slope, None, leaves)
 

@@ -107,6 +107,7 @@ class RealCircle:
         """Room for what will be known; how kernels take X."""
         self._X, self._G, shape = X, G, X.shape
         self.place = into if self.fast is not None else None
+        self._looks = into is not None and into.looks
         whole = X, self.by_rows
         self._layout = whole if self.fast is None else _as_matrix(*whole)
         one = (shape[-2], 1) if self.by_rows else (1, shape[-1])
@@ -160,7 +161,10 @@ class RealCircle:
         y *= (0.5 * t) * self._slopes_with(old.G)
         y += new.G
         y -= old.G
-        return Secant(s, y, None, float(np.vdot(y, y)))
+        pair = Secant(s, y, None, float(np.vdot(y, y)))
+        if not self._looks:
+            return pair
+        return pair._replace(vectors=(t * t * self._squares, unit_products(y, y, self.by_rows)))
 
     def _slopes_with(self, G: Array) -> Array:
         """⟨g, u⟩ of the vectors."""
@@ -168,11 +172,12 @@ class RealCircle:
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
         if self.place is not None and G is self._G:
-            block, used = self.place
-            found = np.empty(2 * len(block))
-            known = *self._layout, self._U, self._known, t, G, rows(G_new), block, used, found
-            square, slope = self.fast.plain_units_pair(*known)
-            return Secant(None, None, None, square, slope, kept=found)
+            (block, used, scales, _), found = self.place, np.empty(2 * len(self.place.block))
+            each = np.empty_like(self._squares) if self._looks else None
+            known = *self._layout, self._U, self._known, t, G, rows(G_new)
+            square, slope = self.fast.plain_units_pair(*known, block, used, found, scales, each)
+            vectors = None if each is None else (t * t * self._squares, each)
+            return Secant(None, None, None, square, slope, found, (), vectors)
         numbers = self._known.copy()
         numbers[4] = self._slopes_with(G)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)

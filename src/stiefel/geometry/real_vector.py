@@ -131,7 +131,7 @@ class RealVectorRay(ColumnRay):
         """s = t Q(t)φ(w) and y = g⁺ − Q(t)g, with xᵀg = 0."""
         G, G_new = old.G, new.G
         if self.place is not None and G is self._G:
-            block, used = self.place
+            block, used, *_ = self.place
             known = self._X, self._U, self._grams, self._M, self._gu, t, G, G_new
             found = np.empty(2 * len(block))
             square, slope = self.fast.plain_vector_pair(*known, block, used, found)

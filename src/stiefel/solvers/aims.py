@@ -25,6 +25,7 @@ from stiefel.types import (
     Array,
     Cotangent,
     Curve,
+    Gradient,
     Leaves,
     Manifold,
     Metric,
@@ -34,8 +35,17 @@ from stiefel.types import (
 )
 
 from .leaf_kinds import MATRIX, SPAN, leaf_kinds
-from .memory import Pairs, with_row
+from .memory import Pairs, place_for, with_row
 from .problem import array_kernels
+
+
+def slope_and_curve(
+    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
+) -> tuple[float, Curve]:
+    """⟨∇f, T⟩ and the curve along T, which writes plain pairs where they are kept."""
+    if pairs.changes is not None and hasattr(geometry, "aim_along"):
+        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
+    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def matrix_aim(

@@ -25,7 +25,7 @@ from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
 from . import memory, row_leaves
-from .aims import matrix_aim, matrix_arrival
+from .aims import matrix_aim, matrix_arrival, slope_and_curve
 from .learned_metric import (
     Learned,
     LearnedMetric,
@@ -47,8 +47,11 @@ from .plain_pairs import (
     plain_direction,
     remember_plain,
     remembered_and_aimed,
-    slope_and_curve,
+    rescaled,
+    scaled_change,
+    seen_vectors,
     worth_keeping,
+    worth_scaling,
 )
 from .problem import LEAST_COSINE, Problem
 from .row_leaves import rest_of, with_columns
@@ -100,9 +103,9 @@ class LBFGS:
         parameters of 16,384 entries or more keep two fifths as many, unless ``cost`` says
         otherwise: reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
-        How the initial Hessian is learned; None for the canonical metric.  Unit vectors and free
-        matrices teach it nothing, and trees nothing of how their leaves belong together: they keep
-        up to three times as many pairs, where these are short.
+        How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
+        scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, and trees
+        nothing of how leaves belong together: all keep up to three times as many pairs, if short.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -164,9 +167,9 @@ class LBFGS:
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
             if self.cost == "usual":
-                many = self.metric is not None and at.G.ndim > 1 and at.G.shape[-1] > 1
+                many = bool(self.metric) and at.G.ndim > 1 and at.G.shape[-1] > 1
                 most = worth_keeping(at.G, most, many)
-            pairs = no_plain_pairs(at.G, most)
+            pairs = no_plain_pairs(at.G, most, bool(self.metric) and worth_scaling(at.G, self.cost))
         elif not large:
             pairs = self._no_pairs(problem, x, at)
         rows = OFF
@@ -276,15 +279,20 @@ class LBFGS:
         if pairs.apart is not None:
             phi = partial(raised_by_learned, problem, x, learned, None, False)
             apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
-            pairs = Pairs(*pairs[:-1], apart)
+            pairs = pairs._replace(apart=apart)
         return pairs, gamma, None
 
     def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
         _, x, at, pair, sy, watch = taken
         pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
-        yy = squared_length(problem.geometry, pair) if pair.square is None else pair.square
+        yy = scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
+            pairs, other = seen_vectors(pairs, pair)
+            if other:
+                pairs, yy = rescaled(remember_plain(pairs, pair, sy, yy, at), pair, at.G)
+                pairs, gamma = self._parted(problem, s, pairs, x), _smoothed(gamma, sy / yy)
+                return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, True)
             gamma = _smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at

@@ -26,11 +26,13 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.compiled import rows as in_rows
+from stiefel.geometry.ray import PairPlace
 from stiefel.types import Array, Cotangent, Leaves, Manifold, NumpyArray, Point, Tangent
 
 from .leaf_kinds import SMALL_TREE
 from .problem import array_kernels
 from .stack_pairs import Apart, nothing_apart
+from .vector_scales import VectorScales
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
 ROOM_OF_TREES = 4_000_000  # entries of more pairs of a tree than usual: 64 MB
@@ -44,13 +46,19 @@ class Pairs(NamedTuple):
     inverse: NumpyArray  # R⁻¹
     diagonal: NumpyArray  # ⟨s_i, y_i⟩
     rows: tuple[int, ...] = ()  # of the pairs in use, oldest first
-    changes: NumpyArray | None = None  # YᵀY of plain pairs, whose rows of Y follow those of S
+    changes: NumpyArray | None = None  # YᵀDY of plain pairs, whose rows of Y follow those of S
     slopes: NumpyArray | None = None  # products of the rows with the gradient, until it is used
     apart: Apart | None = None  # of a stack, what its matrices are by themselves
+    vectors: VectorScales | None = None  # of plain pairs, what is known about unit vectors
 
     @property
     def in_use(self) -> int:
         return len(self.rows)
+
+    @property
+    def scales(self) -> NumpyArray | None:
+        """D of unit vectors, a number for each of a row."""
+        return None if self.vectors is None else self.vectors.entries
 
     def forgotten(self) -> Pairs:
         """No pair in use; the blocks stay."""
@@ -65,7 +73,7 @@ class Pairs(NamedTuple):
     def after_aiming(self) -> Pairs:
         """What is kept once the direction is known."""
         if self.slopes is not None:
-            return Pairs(*self[:6])
+            return self._replace(slopes=None)
         return self if len(self.diagonal) != 1 else NOTHING
 
 
@@ -133,6 +141,23 @@ def with_row(pairs: Pairs, needed: tuple[int, ...]) -> tuple[int, int, Pairs]:
     if len(used) == len(pairs.diagonal):
         gone, used = used[0], used[1:]
     return row, gone, Pairs(pairs.S, pairs.Y, pairs.inverse.copy(), pairs.diagonal.copy(), used)
+
+
+def place_for(pairs: Pairs) -> PairPlace | None:
+    """Where the next plain pair will stand: curves write it there."""
+    if pairs.S is None or pairs.changes is None:
+        return None
+    rows, vectors = rows_with(pairs.rows, len(pairs.diagonal)), pairs.vectors
+    if vectors is None:
+        return PairPlace(pairs.S, rows)
+    return PairPlace(pairs.S, rows, vectors.entries, vectors.wants(rows[-1]))
+
+
+def rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """These rows and a free one, without the oldest if they are many."""
+    if len(rows) + 1 < most:
+        return (*rows, free_row(rows))
+    return (*rows[1:], most * (most - 1) // 2 - sum(rows))
 
 
 def bordered(

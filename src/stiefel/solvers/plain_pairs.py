@@ -7,7 +7,9 @@ ones as their real numbers.  The recursion of `memory` then needs no vector betw
 
 with S above Y in one block.  All its products with y and g are one product of matrices, and the
 direction is another.  The products with g are those at the new point, so that a pair is remembered
-together with the gradient at its end.
+together with the gradient at its end.  Where unit vectors have scales D (see `vector_scales`),
+
+    Yᵀr = γ (YᵀDg − YᵀDY a),    H g = S c + γ D (g − Y a).
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from stiefel.backends.numpy import axpy
 from stiefel.geometry.ray import PairPlace, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
-from .memory import Pairs, bordered, free_row, room_for
+from .memory import Pairs, bordered, free_row, place_for, room_for, rows_with
 from .stack_pairs import vectors_apart
+from .vector_scales import VectorScales, learned_from, with_scales
 
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
 # the nearest cache, and what a direction loses by it is 1e-14 of what a step gains.
@@ -68,12 +71,21 @@ def worth_keeping(G: Cotangent, memory: int, more: bool = False) -> int:
     return max(memory, min(3 * memory, ROOM_FOR_MORE // max(size, 1))) if more else memory
 
 
-def no_plain_pairs(G: Cotangent, memory: int) -> Pairs:
-    """Room for ``memory`` plain pairs like G; see `memory.no_pairs`."""
+def worth_scaling(G: Cotangent, cost: str) -> bool:
+    """Whether unit vectors like G get scales: of long points only where evaluations are dear."""
+    return cost == "dear" or (cost == "usual" and _numbers(G).size < LONG_PLAIN)
+
+
+def no_plain_pairs(G: Cotangent, memory: int, learns: bool = False) -> Pairs:
+    """Room for ``memory`` plain pairs like G; see `memory.no_pairs`.
+
+    If it ``learns``, unit vectors get scales of their own.
+    """
     rows, g = room_for(G, memory), _numbers(G)
     dtype = np.float32 if g.size >= SINGLE_FROM else g.dtype
     block, zeros = np.zeros((2 * rows, g.size), dtype), np.zeros((rows, rows))
-    return Pairs(block, None, zeros, np.zeros(rows), (), zeros)
+    vectors = VectorScales() if learns else None
+    return Pairs(block, None, zeros, np.zeros(rows), (), zeros, vectors=vectors)
 
 
 def remember_plain(pairs: Pairs, pair: Secant, sy: float, yy: float, at: Gradient) -> Pairs:
@@ -81,18 +93,18 @@ def remember_plain(pairs: Pairs, pair: Secant, sy: float, yy: float, at: Gradien
     B, most, g = pairs.S, len(pairs.diagonal), _numbers(at.G)
     assert B is not None and pairs.changes is not None
     if (fast := _compiled_for(g)) is not None:
-        rows, numbers = _rows_with(pairs.rows, most), _copied(pairs)
+        rows, numbers = rows_with(pairs.rows, most), _copied(pairs)
         found = _products_of(fast, pairs, pair, yy, at, rows)
         fast.plain_remember(B, rows, found, sy, *numbers)
-        return Pairs(B, None, *numbers[:2], rows, numbers[2], found)
+        return Pairs(B, None, *numbers[:2], rows, numbers[2], found, vectors=pairs.vectors)
     row, changes = free_row(pairs.rows), pairs.changes.copy()
     B[row], B[most + row] = _numbers(pair.s).reshape(-1), _numbers(pair.y).reshape(-1)
     ends = np.empty((2, B.shape[1]), B.dtype)
     ends[0], ends[1] = B[most + row], g.reshape(-1)
-    found = _safe_products(B, ends, (math.sqrt(yy), at.norm))
+    found = _safe_products(B, ends, (math.sqrt(yy), at.norm), pairs.scales)
     inverse, diagonal, rows = bordered(pairs, row, found[:most, 0], sy)
     changes[row] = changes[:, row] = found[most:, 0]
-    return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1])
+    return Pairs(B, None, inverse, diagonal, rows, changes, found[:, 1], vectors=pairs.vectors)
 
 
 def remembered_and_aimed(
@@ -109,12 +121,12 @@ def remembered_and_aimed(
 
     ``curve`` has led to x, and has written its pair into its place.
     """
-    (B, rows), G = curve.place, at.G
+    (B, rows, *_), G = curve.place, at.G
     found, numbers = _products_of(curve.fast, pairs, pair, yy, at, rows), _copied(pairs)
     inverse, diagonal, changes = numbers
-    T, place = np.empty(G.shape, G.dtype), PairPlace(B, _rows_with(rows, len(diagonal)))
-    ahead = curve.aimed_by(x, G, T, (B, rows, found, sy, *numbers, gamma), place)
-    return Pairs(B, None, inverse, diagonal, rows, changes), T, ahead
+    new = Pairs(B, None, inverse, diagonal, rows, changes, vectors=pairs.vectors)
+    T, known = np.empty(G.shape, G.dtype), (B, rows, found, sy, *numbers, gamma, pairs.scales)
+    return new, T, curve.aimed_by(x, G, T, known, place_for(new))  # type: ignore[arg-type]
 
 
 def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
@@ -133,7 +145,7 @@ def _products_of(
         return found  # type: ignore[no-any-return]
     ends = (None, None) if found is not None else (_numbers(pair.s), _numbers(pair.y))
     found, scales = np.empty(2 * len(B)), (_scale(B, math.sqrt(yy)), _scale(B, at.norm))
-    fast.plain_products(B, rows, *ends, _numbers(at.G), scales, found)
+    fast.plain_products(B, rows, *ends, _numbers(at.G), scales, found, pairs.scales)
     return found
 
 
@@ -152,27 +164,42 @@ def parted(geometry: Manifold, pairs: Pairs, x: Point) -> Pairs | None:
     return apart and Pairs(S, Y, *pairs[2:5], apart=apart)
 
 
-def place_for(pairs: Pairs) -> PairPlace | None:
-    """Where the next plain pair will stand: curves write it there."""
-    if pairs.S is None or pairs.changes is None:
-        return None
-    return PairPlace(pairs.S, _rows_with(pairs.rows, len(pairs.diagonal)))
+# -- scales of unit vectors ---------------------------------------------------------------------
 
 
-def slope_and_curve(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
-) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T, which writes plain pairs where they are kept."""
-    if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
-    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
+def scaled_change(pairs: Pairs, pair: Secant) -> float:
+    """⟨y, Dy⟩, which pairs in a memory know."""
+    if pair.kept is not None or pairs.scales is None:
+        return float(pair.square if pair.square is not None else np.vdot(pair.y, pair.y).real)
+    y = _numbers(pair.y).reshape(-1)
+    return float(y.dot(pairs.scales * y))
 
 
-def _rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """These rows and a free one, without the oldest if they are many."""
-    if len(rows) + 1 < most:
-        return (*rows, free_row(rows))
-    return (*rows[1:], most * (most - 1) // 2 - sum(rows))
+def seen_vectors(pairs: Pairs, pair: Secant) -> tuple[Pairs, bool]:
+    """``pairs`` that know the pair's vectors; whether these have another D now."""
+    if pair.vectors is None or pairs.vectors is None:
+        return pairs, False
+    ss, yy = pair.vectors
+    known = learned_from(pairs.vectors, ss, yy, _compiled_for(ss))
+    return pairs._replace(vectors=known), known.due
+
+
+def rescaled(pairs: Pairs, pair: Secant, G: Cotangent) -> tuple[Pairs, float]:
+    """``pairs`` with the D that vectors have now, and ⟨y, Dy⟩ of ``pair``, the newest; 2m²nk."""
+    assert pairs.S is not None and pairs.vectors is not None and pair.vectors is not None
+    assert pairs.changes is not None
+    g, B, most = _numbers(G), pairs.S, len(pairs.diagonal)
+    vectors = with_scales(pairs.vectors, g if G.dtype.kind == "f" else g.reshape(-1, 2))
+    Y, changes = B[[most + row for row in pairs.rows]], np.zeros((most, most))
+    # Squares of small numbers are lost in single precision.
+    sizes = np.array([1.0 / _scale(B, math.sqrt(pairs.changes[i, i])) for i in pairs.rows])
+    if (sizes != 1.0).any():
+        Y /= sizes[:, None]
+    if vectors.entries is not None:
+        Y *= np.sqrt(vectors.entries).astype(B.dtype)
+    changes[np.ix_(pairs.rows, pairs.rows)] = _products(Y, Y) * (sizes[:, None] * sizes)
+    yy = pair.vectors[1] if vectors.used is None else vectors.used * pair.vectors[1]
+    return pairs._replace(vectors=vectors, changes=changes, slopes=None), float(yy.sum())
 
 
 def _numbers(C: NumpyArray) -> NumpyArray:
@@ -201,12 +228,18 @@ def _scale(B: NumpyArray, length: float) -> float:
     return 1.0 / max(length, FINEST)
 
 
-def _safe_products(B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...]) -> NumpyArray:
-    """All products of rows, in double precision; ``ends`` have these lengths."""
+def _safe_products(
+    B: NumpyArray, ends: NumpyArray, lengths: tuple[float, ...], D: NumpyArray | None
+) -> NumpyArray:
+    """All products of rows, in double precision; ``ends`` have these lengths, times D for Y."""
     scales = np.array([[_scale(B, length)] for length in lengths])
     if (scales != 1.0).any():
-        return _products(B, (scales * ends).astype(B.dtype)) / scales.T
-    return _products(B, ends).astype(np.float64, copy=False)
+        ends = (scales * ends).astype(B.dtype)
+    found = _products(B, ends).astype(np.float64, copy=False)
+    if D is not None:
+        most = len(B) // 2
+        found[most:] = _products(B[most:], (D * ends).astype(B.dtype))
+    return found / scales.T
 
 
 def _products(B: NumpyArray, ends: NumpyArray) -> NumpyArray:
@@ -223,18 +256,23 @@ def plain_direction(pairs: Pairs, at: Gradient, gamma: float) -> Tangent:
     B, _, inverse, diagonal, rows, changes, slopes = pairs[:7]
     assert B is not None and changes is not None
     most, g, T = len(diagonal), _numbers(at.G), np.empty(at.G.shape, at.G.dtype)
+    D = pairs.scales
     if (fast := _compiled_for(g)) is not None:
         if slopes is None:
             slopes, scales = np.empty(4 * most), (1.0, _scale(B, at.norm))
-            fast.plain_products(B, rows, None, None, g, scales, slopes)
-        known = B, rows, slopes, None, inverse, diagonal, changes
-        fast.plain_direction(*known, gamma, g, T if g is at.G else _numbers(T), g)
+            fast.plain_products(B, rows, None, None, g, scales, slopes, D)
+        known = B, rows, slopes, None, inverse, diagonal, changes, gamma, D
+        fast.plain_direction(*known, g, T if g is at.G else _numbers(T), g)
         return T
     g, out = g.reshape(-1), _numbers(T).reshape(-1)
     if slopes is None:
-        slopes = _safe_products(B, g.astype(B.dtype)[None], (at.norm,))[:, 0]
+        slopes = _safe_products(B, g.astype(B.dtype)[None], (at.norm,), D)[:, 0]
     a = inverse.dot(slopes[:most])
     c = (gamma * (slopes[most:] - changes.dot(a)) - diagonal * a).dot(inverse)
+    if D is not None:
+        c, a = c.astype(B.dtype, copy=False), (gamma * a).astype(B.dtype, copy=False)
+        out[:] = c.dot(B[:most]) + D * (a.dot(B[most:]) - gamma * g)
+        return T
     out[:] = np.concatenate([c, gamma * a]).astype(B.dtype, copy=False).dot(B)
     axpy(-gamma, g, out)
     return T
