@@ -691,7 +691,7 @@ MUTANTS = (
     ),
     Mutant(
         LBFGS,
-        "gamma = _smoothed(mean, sy / square) if",
+        "gamma = smoothed(mean, sy / square) if",
         "gamma = 3.0 * sy / square if",
         "H₀ three times too large",
         BUDGETS,
@@ -699,8 +699,8 @@ MUTANTS = (
     ),
     Mutant(
         LBFGS,
-        "if sy > self.caution * length * math.sqrt(yy):",
-        "if sy > 0:",
+        "if not sy > least * math.sqrt(squared_length(geometry, pair)):",
+        "if not sy > 0:",
         "pairs that hardly curve are kept",
         PAIRS_KEPT,
         "hardly_curve",

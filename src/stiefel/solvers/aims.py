@@ -78,6 +78,7 @@ def matrix_arrival(
     pairs: Pairs,
     pair: Secant,
     sy: float,
+    least: float,
     needed: tuple[int, ...],
     gamma: float,
     X: Point,
@@ -86,10 +87,11 @@ def matrix_arrival(
 ) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
     """`remember` of a pair, γ averaged with the old one, and `matrix_aim`, in one call.
 
-    None where there is no such kernel, or no blocks.
+    None where there is no such kernel, no blocks, or no ⟨s, y⟩ above ``least`` ‖y‖.
     """
-    k = kernels_of_rays(geometry, X, G) if pairs.S is not None and pairs.apart is None else None
-    if k is None or type(pair.curvature) is not Curvature:
+    seen = pair.curvature
+    k = kernels_of_rays(geometry, X, G) if type(seen) is Curvature and pairs.S is not None else None
+    if k is None or seen.square is None or not sy > least * math.sqrt(seen.square):
         return None
     row, gone, kept = with_row(pairs, needed)
     known, room = _archer(geometry, kept, X, G, metric)

@@ -37,7 +37,7 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember
+from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .plain_pairs import (
@@ -188,7 +188,7 @@ class LBFGS:
             return min(self.memory, CHEAP_PAIRS)
         return max(self.memory, DEAR_PAIRS) if self.cost == "dear" else self.memory
 
-    def _pairs_like(self, G: Cotangent) -> int:
+    def pairs_like(self, G: Cotangent) -> int:
         """More of a tree: scales of leaves say nothing of how one bends another, and pairs do."""
         if self.metric is not None and self.cost == "usual" and isinstance(G, tuple):
             return memory.worth_keeping_of_leaves(G, self.memory)
@@ -234,7 +234,8 @@ class LBFGS:
             ends = StepEnds(s.x, s.at, x, at)
             rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
             if rows.on or (rows.leaves and s.rows.on):
-                found = self._kept_of_leaves(problem, s, taken, pairs, learned, rows)
+                before = s.rows, s.pairs.rows, s.gamma
+                found = row_leaves.kept_of_rest(self, problem, taken, before, pairs, learned, rows)
                 return self._aimed(problem, x, at, *found, rows, taken.watch, after=True)
             pairs, learned = self._without(problem, s.rows, x, at, learned, pairs)  # a stack's
         known = rows.known
@@ -264,18 +265,18 @@ class LBFGS:
     ) -> tuple[Pairs, float, tuple[Tangent, float, Curve] | None]:
         """Pairs with that of the step, γ, and where to go where one call finds all of it."""
         (t, x, at, _, sy, _), geometry, gamma = taken, problem.geometry, s.gamma
-        length = t * s.aim.curve.length  # of s: the transport is isometric
-        if not sy > self.caution * length * math.sqrt(squared_length(geometry, pair)):
-            # No positive curvature yet: as far again.
-            return pairs, gamma or -t * s.aim.slope / (s.at.norm * s.at.norm), None  # ** rounds
+        least = self.caution * t * s.aim.curve.length  # times ‖y‖; the transport is isometric
         if not modelled and problem.precond is None:
-            of_step = pair, sy, s.pairs.rows, gamma, x, at.G, learned[0].metric
+            of_step = pair, sy, least, s.pairs.rows, gamma, x, at.G, learned[0].metric
             if found := matrix_arrival(geometry, pairs, *of_step):
                 return found
+        if not sy > least * math.sqrt(squared_length(geometry, pair)):
+            # No positive curvature yet: as far again.
+            return pairs, gamma or -t * s.aim.slope / (s.at.norm * s.at.norm), None  # ** rounds
         pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
         square = learned_squared_change(problem, x, pair, learned, at.aux)
         mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
-        gamma = _smoothed(mean, sy / square) if square > 0 else gamma
+        gamma = smoothed(mean, sy / square) if square > 0 else gamma
         if pairs.apart is not None:
             phi = partial(raised_by_learned, problem, x, learned, None, False)
             apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
@@ -291,9 +292,9 @@ class LBFGS:
             pairs, other = seen_vectors(pairs, pair)
             if other:
                 pairs, yy = rescaled(remember_plain(pairs, pair, sy, yy, at), pair, at.G)
-                pairs, gamma = self._parted(problem, s, pairs, x), _smoothed(gamma, sy / yy)
+                pairs, gamma = self._parted(problem, s, pairs, x), smoothed(gamma, sy / yy)
                 return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, True)
-            gamma = _smoothed(gamma, sy / yy) if yy > 0 else gamma
+            gamma = smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at
                 kept, T, ahead = remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
@@ -314,34 +315,6 @@ class LBFGS:
         """``new`` pairs, or those of unit vectors that are seen to be apart."""
         looks = self.metric is not None and new.in_use > s.k
         return (parted(problem.geometry, new, x) if looks else None) or new
-
-    def _kept_of_leaves(
-        self,
-        problem: Problem,
-        s: State,
-        taken: SearchStep,
-        pairs: Pairs,
-        learned: tuple[Learned, ...],
-        rows: Rows,
-    ) -> tuple[Pairs, tuple[Learned, ...], float]:
-        """Pairs, metrics and γ of the leaves that have no exact model."""
-        rest, needed, gamma = rest_of(rows), s.pairs.rows, s.gamma
-        if not rest.which:
-            return NOTHING, learned, gamma
-        apart = rest.problem(problem)
-        if rest != rest_of(s.rows):  # their pairs are those of other leaves
-            learned, needed = with_columns(learned, s.rows, taken.X), ()
-            pairs = no_pairs(apart.geometry, G := rest.of(taken.at.G), self._pairs_like(G))
-        x, pair = rest.of(taken.X), rest.pair(taken.pair)
-        if self.metric:
-            seen = self.metric.observe(apart.geometry, x, pair, rest.of(learned))
-            learned = rest.put(learned, seen)
-        sy, ss = apart.geometry.dot(pair.s, pair.y), apart.geometry.dot(pair.s, pair.s)
-        if sy > self.caution * math.sqrt(ss * squared_length(apart.geometry, pair)):
-            pairs = remember(apart.geometry, pairs, pair.s, pair.y, sy, needed)
-            square = learned_squared_change(apart, x, pair, rest.of(learned), None)
-            gamma = _smoothed(gamma, sy / square) if square > 0 else gamma
-        return pairs, learned, gamma
 
     def _aimed(
         self,
@@ -468,9 +441,4 @@ class LBFGS:
     def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
-        return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
-
-
-def _smoothed(old: float, new: float) -> float:
-    """The geometric mean of two values of γ: one step shows one curvature of many."""
-    return math.sqrt(old * new) if old else new
+        return no_pairs(problem.geometry, at.G, self.pairs_like(at.G), stack)

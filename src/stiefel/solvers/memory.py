@@ -173,6 +173,11 @@ def bordered(
     return inverse, diagonal, rows
 
 
+def smoothed(old: float, new: float) -> float:
+    """The geometric mean of two values of γ: one step shows one curvature of many."""
+    return math.sqrt(old * new) if old else new
+
+
 def apply_inverse(
     geometry: Manifold,
     pairs: Pairs,

@@ -16,22 +16,30 @@ are exact and begin with the same step, or for none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Secant, pair_of_leaves
 from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Point, Tangent
 
-from .learned_metric import Learned, raised_by_learned
+from .learned_metric import (
+    Learned,
+    LearnedMetric,
+    learned_squared_change,
+    raised_by_learned,
+    squared_length,
+)
 from .leaves import pairs_of, parts_of
-from .memory import NOTHING, Pairs, apply_inverse
+from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
 from .problem import Problem
 from .row_model import GIVEN_UP, RowModel, Rows
 from .row_recognition import Looking, StepEnds
+from .secant_search import SearchStep
 
 WAITS = 1e-4  # part of the gradient below which an exact leaf stays where it is
 MOST_MATRICES = 16  # of a stack: each model costs as much as that of a single matrix
@@ -163,6 +171,48 @@ def _together(rows: Rows, leaves: tuple[Rows, ...]) -> Rows:
 def _exact_only(model: RowModel, widest: int) -> RowModel:
     """Inexact models lose beside leaves without any (Kohn–Sham and a quartic: 16 % more)."""
     return replace(model, nearly=1e-300, widest=widest)
+
+
+class Keeper(Protocol):
+    """L-BFGS, as far as it is asked here."""
+
+    @property
+    def metric(self) -> LearnedMetric | None: ...
+    @property
+    def caution(self) -> float: ...
+    def pairs_like(self, G: Cotangent) -> int: ...
+
+
+def kept_of_rest(
+    keeper: Keeper,
+    problem: Problem,
+    taken: SearchStep,
+    before: tuple[Rows, tuple[int, ...], float],
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    rows: Rows,
+) -> tuple[Pairs, tuple[Learned, ...], float]:
+    """Pairs, metrics and γ of the leaves that have no exact model, after one more step.
+
+    ``before`` it: the models, the rows of pairs in use, and γ.
+    """
+    rest, (old, needed, gamma) = rest_of(rows), before
+    if not rest.which:
+        return NOTHING, learned, gamma
+    apart = rest.problem(problem)
+    if rest != rest_of(old):  # their pairs are those of other leaves
+        learned, needed = with_columns(learned, old, taken.X), ()
+        pairs = no_pairs(apart.geometry, G := rest.of(taken.at.G), keeper.pairs_like(G))
+    x, pair = rest.of(taken.X), rest.pair(taken.pair)
+    if keeper.metric:
+        seen = keeper.metric.observe(apart.geometry, x, pair, rest.of(learned))
+        learned = rest.put(learned, seen)
+    sy, ss = apart.geometry.dot(pair.s, pair.y), apart.geometry.dot(pair.s, pair.s)
+    if sy > keeper.caution * math.sqrt(ss * squared_length(apart.geometry, pair)):
+        pairs = remember(apart.geometry, pairs, pair.s, pair.y, sy, needed)
+        square = learned_squared_change(apart, x, pair, rest.of(learned), None)
+        gamma = smoothed(gamma, sy / square) if square > 0 else gamma
+    return pairs, learned, gamma
 
 
 def exact_directions(
