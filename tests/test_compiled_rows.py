@@ -287,14 +287,6 @@ def test_unusual_steps_are_left_to_the_text(case):
     assert RowModel().advanced(geometry, known, ends, CANONICAL) is None
 
 
-def test_a_full_memory_without_ritz_pairs_begins_anew():
-    """All of A that was seen is below the shifts."""
-    s, geometry, known, ends = a_step((4565, 1, 2, 3, False), False, full=True)
-    known = known._replace(ritz=row_ritz.RitzPairs(known.ritz.T[:, :0], known.ritz.theta[:0]))
-    assert RowModel().advanced(geometry, known, ends, CANONICAL) is None
-    assert RowModel()._grown(s.kernels, known, ends).memory.used == 2
-
-
 def test_one_call_takes_the_way_of_the_text():
     x0 = stiefel.random_point(60, 3, seed=1)
     A, B = np.random.default_rng(0).standard_normal((2, 60, 60))

@@ -142,6 +142,34 @@ def test_nothing_is_compared_where_there_is_no_news(monkeypatch):
     assert 1 <= sum(compared) <= 30
 
 
+def test_spans_are_looked_at_less(monkeypatch):
+    """Their D shows in the first steps or not at all; a look is a tenth of a small step."""
+    looks, look = [], LearnedMetric._look
+    monkeypatch.setattr(LearnedMetric, "_look", lambda *known: looks.append(0) or look(*known))
+    X0 = stiefel.random_point(50, 3, seed=30)
+    result = stiefel.minimize(KohnSham(50, 10.0), X0, method=AUTO, rtol=1e-8)
+    assert result.success and result.nit > 30
+    assert abs(len(looks) - 8 - (result.nit - 8) / 4) <= 1
+
+
+def test_spans_whose_columns_are_apart_have_scales():
+    """Started at eigenvectors, as in electronic structure: half the evaluations."""
+    n, alpha, spent = 100, 100.0, []
+    L = 2.0 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+    V = np.linalg.inv(L)
+
+    def f(X):
+        rho = (X * X).sum(axis=1)
+        LX, v = L @ X, V @ rho
+        return 0.5 * np.vdot(X, LX) + 0.25 * alpha * (rho @ v), LX + alpha * v[:, None] * X
+
+    for method in (AUTO, LBFGS(memory=AUTO.memory)):
+        rho = (stiefel.random_point(n, 6, seed=31) ** 2).sum(axis=1)
+        X0 = np.linalg.eigh(L + alpha * np.diag(V @ rho))[1][:, :6].copy()
+        spent.append(stiefel.minimize(f, X0, method=method, rtol=1e-8).nfev)
+    assert spent[0] < 0.7 * spent[1]
+
+
 def test_learning_costs_nothing_where_there_is_nothing_to_learn():
     """f of the span: no column differs from another."""
     objective, spent = KohnSham(60, 1.0), []

@@ -1,6 +1,7 @@
 """The operator that `auto` learns from its steps: when it is recognised, and what it saves."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from cases import LIBRARIES
 from runs import problem_of, states
 from stiefel import Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
+from stiefel.geometry.metric import CANONICAL
 from stiefel.objectives import Brockett, JointDiagonalization, KohnSham, Procrustes
 from stiefel.solvers import METHODS, RowModel, row_memory, row_model, row_ritz
 from stiefel.solvers.row_model import GIVEN_UP, Columns
-from stiefel.solvers.row_recognition import symmetrising
+from stiefel.solvers.row_recognition import StepEnds, symmetrising
 from stiefel.solvers.row_ritz import _reliable, asymmetry
 
 AUTO = METHODS["auto"]
@@ -289,6 +291,38 @@ def test_the_lowest_ritz_vectors_are_worth_keeping(monkeypatch):
     monkeypatch.setattr(row_model, "lowest_and_newest", highest)
     monkeypatch.setattr(RowModel, "advanced", lambda *known: None)  # it has one of its own
     assert spent(fun, shape, AUTO, (0, 1)) > 1.6 * thick
+
+
+def test_the_step_that_ends_an_exact_model_is_remembered(monkeypatch):
+    """Its pair is made then: steps by an exact model make none."""
+    original = RowModel.observe_and_aim
+
+    def ends_after_the_sixth(self, problem, rows, ends, metric):
+        if rows.exact and rows.known.memory.used == 4:
+            return GIVEN_UP, None
+        return original(self, problem, rows, ends, metric)
+
+    monkeypatch.setattr(RowModel, "observe_and_aim", ends_after_the_sixth)
+    X0 = stiefel.random_point(100, 4, seed=0)
+    taken = states(AUTO, Brockett.table(100, 4), X0, Stiefel(), 12)
+    (last,) = (i for i, s in enumerate(taken) if s.rows.exact and not taken[i + 1].rows.exact)
+    assert taken[last].k == 0 and taken[last + 1].k == 1 and taken[last + 2].k == 2
+    pairs, before = taken[last + 1].pairs, taken[last]
+    t = np.linalg.norm(pairs.S[0]) / before.aim.curve.length
+    np.testing.assert_allclose(pairs.S[0], t * before.aim.curve.transported_velocity(t), atol=1e-12)
+
+
+def test_a_full_memory_without_ritz_pairs_begins_anew():
+    """All of A that was seen is below the shifts: no combination of it is of use."""
+    fun, X0 = Brockett.table(100, 4), stiefel.random_point(100, 4, seed=0)
+    taken = states(AUTO, fun, X0, Stiefel(), 14)
+    s, new = next((s, n) for s, n in pairwise(taken) if s.rows.exact and s.rows.known.memory.full)
+    known = s.rows.known
+    T, theta = known.ritz
+    known = known._replace(ritz=known.ritz._replace(T=T[:, :0], theta=theta[:0]))
+    ends = StepEnds(s.x, s.at, new.x, new.at)
+    assert AUTO.rows._grown(kernels_for(X0), known, ends).memory.used == 2
+    assert AUTO.rows.advanced(Stiefel().bind(X0), known, ends, CANONICAL) is None
 
 
 def test_old_memory_that_has_decayed_is_forgotten():

@@ -1,5 +1,7 @@
 """Secant pairs, rays along tangents and curvature: fused kernels against their definitions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,9 @@ from stiefel.geometry.ray import Lowered
 from stiefel.solvers.learned_metric import Learned, learned_squared_change, squared_length
 from stiefel.solvers.leaves import pairs_of
 from stiefel.solvers.memory import no_pairs, remember
+from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
+from stiefel.solvers.secant_search import SecantSearch
 
 
 def noise_like(rng, X):
@@ -119,6 +123,30 @@ def test_curvature_is_that_of_the_pair(case):
     turns = [0.5 * (m - np.conj(np.swapaxes(m, -1, -2))) for m in turns]
     sizes = [np.sum(np.abs(m) ** 2) for m in turns]
     assert np.allclose([float(v) for v in squares[4:]], sizes, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_a_search_without_a_pair_sees_the_same_slope(scale):
+    """Where nobody asks for the pair, as of steps by an exact row model."""
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((12, 12))
+
+    class Function:
+        def projected(self, project, X, value=None):
+            E = A @ X - A[:, :3]
+            return 0.5 * np.vdot(E, E), project(X, A.T @ E), None
+
+    X = stiefel.random_point(12, 3, seed=0)
+    problem = Problem(Stiefel().bind(X), Function())
+    at = problem.gradient(X)
+    aim = problem.against(X, scale * at.G, scale * at.norm**2)
+    search = SecantSearch(longest=3.0)
+    known = problem, at, aim, Watch()
+    taken, bare = search(*known), replace(search, paired=False)(*known)
+    assert bare.pair is None and taken.pair is not None and bare.t == taken.t
+    np.testing.assert_array_equal(bare.X, taken.X)
+    assert bare.sy == pytest.approx(taken.sy, rel=1e-10)
+    assert taken.sy == pytest.approx(np.vdot(taken.pair.s, taken.pair.y), rel=1e-10)
 
 
 def test_pairs_of_leaves_are_told_apart():

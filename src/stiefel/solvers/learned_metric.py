@@ -88,7 +88,9 @@ class LearnedMetric:
     least: int = 3  # steps before the first metric
     settled: int = 40  # after so many steps only every fourth is looked at
     thinning: int = 4
-    early: int = 8  # the first steps are a fair sample of directions; a D that they do not show …
+    # The first steps are a fair sample of directions, and of functions of the span the only ones
+    # that are all looked at: test_spans_are_looked_at_less.  A D that they do not show …
+    early: int = 8
     late_change: float = 10.0  # … must differ by more than this from the identity
     least_share: float = 1e-8  # of a step; what moves less is not learned from
 
@@ -103,8 +105,8 @@ class LearnedMetric:
         """``learned`` after one more step, with its secant pair at X."""
         if len(learned) == 1 and learned[0].P is None and _only_turns(pair.curvature):
             return learned  # there is nothing to weigh it against
-        steps = learned[0].steps
-        if steps >= self.settled and steps % self.thinning:
+        steps, span = learned[0].steps, len(learned) == 1 and learned[0].metric.horizontal
+        if steps >= (self.early if span else self.settled) and steps % self.thinning:
             # The count is that of the first leaf.
             return (learned[0]._replace(steps=steps + 1), *learned[1:])
         if not isinstance(X, tuple) and len(X.shape) == 2:
