@@ -1,6 +1,7 @@
 """Decisions of L-BFGS where f is no quadratic: evaluations over many starts, with and without."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import stiefel
 from stiefel import Euclidean, Orthogonal, Stiefel
 
 # All that is not public.
-from stiefel.solvers import memory, secant_search
+from stiefel.solvers import METHODS, LearnedMetric, memory, secant_search
 
 
 def robust_subspace(n, k, seed):
@@ -137,6 +138,25 @@ def test_trees_keep_more_pairs(monkeypatch):
     monkeypatch.setattr(memory, "worth_keeping_of_leaves", lambda G, pairs: pairs)
     before, few = total()
     assert few == 10 and now < 0.9 * before
+
+
+def test_frames_of_trees_are_plain():
+    """Leaves are scaled by plain lengths: rotations that φ doubles would be twice too long."""
+
+    def total(omega):
+        method = replace(METHODS["auto"], metric=LearnedMetric(omega_of_leaves=omega))
+        for data in (8, 9, 10):
+            fun, start, manifold = network(data)
+            for seed in range(4):
+                options = {"manifold": manifold, "rtol": 1e-4, "method": method}
+                yield stiefel.minimize(fun, start(seed), **options)
+
+    sums = []
+    for omega in (1.0, 2.0):
+        runs = list(total(omega))
+        assert all(run.success for run in runs)
+        sums.append(sum(run.nfev for run in runs))
+    assert sums[0] < 0.92 * sums[1]
 
 
 @pytest.mark.parametrize(("entries", "pairs"), [(100, 30), (133_000, 30), (200_000, 20)])

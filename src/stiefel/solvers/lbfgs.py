@@ -161,7 +161,7 @@ class LBFGS:
 
     def init(self, problem: Problem, x: Point) -> State:
         geometry, at = problem.geometry, problem.gradient(x)
-        learned = (self.metric or LearnedMetric()).init(geometry, x, at)
+        learned = (self.metric or LearnedMetric(omega_of_leaves=2.0)).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
         plain = problem.precond is None and is_plain(geometry, x)
         pairs, most = NOTHING, self.most_pairs

@@ -11,8 +11,10 @@ invariant under scaling of f and under X → XQ.  From the third step on, ω is 
 in use at every step that is looked at, and D when Σ w has grown by a tenth; a new one is taken
 only when it differs materially.  The first steps are a fair sample of directions, later ones are
 what was left over: a D that the first ones did not show must differ much more.  Leaves of a tree
-and matrices of a stack have scales of their own, from the steps in which they moved.  With n = k
-there is no normal part, with k = 1 there is one column: D and ω are then left alone.
+and matrices of a stack have scales of their own, from the steps in which they moved.  These are
+ratios of plain lengths ‖y‖ and ‖s‖, and φ must be plain where they are all that is learned: frames
+of a tree begin with ω = 1.  With n = k there is no normal part, with k = 1 there is one column: D
+and ω are then left alone.
 """
 
 from __future__ import annotations
@@ -93,11 +95,23 @@ class LearnedMetric:
     early: int = 8
     late_change: float = 10.0  # … must differ by more than this from the identity
     least_share: float = 1e-8  # of a step; what moves less is not learned from
+    omega_of_leaves: float = 1.0  # of frames in a tree at first; `test_frames_of_trees_are_plain`
 
     def init(self, geometry: Manifold, X: Array, at: Gradient) -> tuple[Learned, ...]:
         """Nothing learned yet; f may be seen to depend on spans only."""
+        tree = isinstance(X, tuple)
         parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), strict=True)
-        return tuple(_nothing_learned(*leaf, rotation, at.norm) for leaf, rotation in parts)
+        return tuple(self._unlearned(*leaf, rotation, at.norm, tree) for leaf, rotation in parts)
+
+    def _unlearned(
+        self, factor: Manifold, x: Array, rotation: Array, norm: float, tree: bool
+    ) -> Learned:
+        """Of a leaf with a gradient of this rotation part, in one of this norm."""
+        metric = Metric(horizontal=_invariant(factor, x, rotation, norm))
+        plain = tree and isinstance(factor, Framed)
+        metric = metric._replace(omega=self.omega_of_leaves) if plain else metric
+        P, R = _zeros(factor, x) if _has_D(factor, x) else (None, None)
+        return Learned(metric, P, R, scale_of_gradient=norm)
 
     def observe(
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
@@ -215,13 +229,6 @@ class LearnedMetric:
             if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
                 metric = metric._replace(omega=omega)
         return new if metric is new.metric else new._replace(metric=metric)
-
-
-def _nothing_learned(factor: Manifold, x: Array, rotation: Array, norm: float) -> Learned:
-    """Of a leaf with a gradient of this rotation part, in one of this norm."""
-    metric = Metric(horizontal=_invariant(factor, x, rotation, norm))
-    P, R = _zeros(factor, x) if _has_D(factor, x) else (None, None)
-    return Learned(metric, P, R, scale_of_gradient=norm)
 
 
 def still_invariant(
