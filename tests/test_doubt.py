@@ -98,7 +98,7 @@ def test_a_wrong_gradient_is_no_success(name: str, method: str) -> None:
     [("nearly the whole term", 1), ("a small term", 12), ("of a near function", 0)],
 )
 def test_what_looks_like_noise_is_no_success(name: str, seed: int) -> None:
-    """Conjugate gradients measure a noise that is not there; with SUSPECT_NOISE = 1 they succeed."""
+    """Conjugate gradients measure a noise that is not there; with SUSPECT_NOISE = 1 they end so."""
     p = Sum(seed)
     assert not stiefel.minimize(wrong(p, WRONG[name]), p.start, method="cg").success
 
