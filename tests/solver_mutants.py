@@ -41,6 +41,7 @@ TESTS = (PIECES, LONG_STEPS, BUDGETS, RATES, HOSTILE)
 FRAMES = "test_frames.py"
 LEAVES = "test_row_leaves.py"
 STACKS = "test_stack_pairs.py"
+DOUBTS = "test_doubt.py"
 
 # Where the lines stand.
 FRAMED = "geometry/framed.py"
@@ -70,6 +71,7 @@ WOLFE = "solvers/wolfe.py"
 ACCELERATED = "solvers/accelerated.py"
 MOMENTUM = "solvers/momentum.py"
 NOISE = "solvers/noise.py"
+DOUBT = "solvers/doubt.py"
 DRIVER = "runs/driver.py"
 LEDGER = "runs/ledger.py"
 STOPPING = "runs/stopping.py"
@@ -947,6 +949,118 @@ MUTANTS = (
         "no contradiction",
         HOSTILE,
         "",
+    ),
+    Mutant(
+        NOISE,
+        "DOUBTFUL = 0.005",
+        "DOUBTFUL = 0.1",
+        "doubt: steps of a trust region leave none",
+        DOUBTS,
+        "is_by_the_last or trust-region",
+    ),
+    Mutant(
+        NOISE,
+        "PER_LENGTH = 3.0",
+        "PER_LENGTH = 0.0",
+        "doubt: long steps leave it",
+        DOUBTS,
+        "costs_nothing or is_by_the_last",
+    ),
+    Mutant(
+        NOISE,
+        "return before or gap > UNROUNDED * level",
+        "return True",
+        "doubt: rounding leaves it",
+        DOUBTS,
+        "is_by_the_last",
+    ),
+    Mutant(
+        NOISE,
+        "if not max(size, abs(rise)) > CLEAR * level:",
+        "if not max(size, abs(rise)) > level:",
+        "doubt: steps that cannot be read take it away",
+        DOUBTS,
+        "is_by_the_last",
+    ),
+    Mutant(
+        DOUBT,
+        "LOOK_AGAIN = 0.5",
+        "LOOK_AGAIN = 0.0",
+        "doubt: chords are not looked at",
+        DOUBTS,
+        "accelerated",
+    ),
+    Mutant(
+        DOUBT,
+        "SUSPECT_NOISE = 1e-3",
+        "SUSPECT_NOISE = 1.0",
+        "doubt: contradictions that look like noise are believed",
+        DOUBTS,
+        "looks_like_noise",
+    ),
+    Mutant(
+        DOUBT,
+        "SUSPECT_NOISE = 1e-3",
+        "SUSPECT_NOISE = 1e-12",
+        "doubt: all noise leaves it",
+        DOUBTS,
+        "rounding_explains",
+    ),
+    Mutant(
+        DOUBT,
+        "PROBED_DIRECTIONS = 3",
+        "PROBED_DIRECTIONS = 1",
+        "doubt: one direction is enough",
+        DOUBTS,
+        "is_no_success",
+    ),
+    Mutant(
+        DOUBT,
+        "UNLIKELY = 4.0",
+        "UNLIKELY = 0.5",
+        "doubt: unlikely directions accuse",
+        DOUBTS,
+        "is_measured",
+    ),
+    Mutant(
+        DOUBT,
+        "LENGTHS = 3",
+        "LENGTHS = 2",
+        "doubt: two lengths are enough",
+        DOUBTS,
+        "noise",
+    ),
+    Mutant(
+        DOUBT,
+        "SAME_DERIVATIVE = 1.25",
+        "SAME_DERIVATIVE = 100.0",
+        "doubt: unlike derivatives agree",
+        DOUBTS,
+        "noise",
+    ),
+    Mutant(
+        DOUBT,
+        "STRAIGHTENED = 0.5",
+        "STRAIGHTENED = 9.0",
+        "doubt: bends accuse",
+        DOUBTS,
+        "bend",
+    ),
+    Mutant(
+        DRIVER,
+        "state = again._replace(watch=state.watch)",
+        "state = again",
+        "doubt: is forgotten when a point is restored",
+        DOUBTS,
+        "restoration",
+    ),
+    Mutant(
+        DRIVER,
+        "            return ledger.result(state, ledger.evaluations_reached())\n        if slope:",
+        "            return ledger.result(state, reason)\n        if slope:",
+        "doubt: nobody is asked at the limit, and success told",
+        DOUBTS,
+        "limit",
     ),
     Mutant(
         NOISE,

@@ -364,3 +364,28 @@ def test_a_function_of_more_than_the_span_is_refused_with_b_too():
     manifold = Grassmann(B=dense(float))
     with pytest.raises(ValueError, match="not a function of the span"):
         stiefel.minimize(quartic(N, K, float), manifold.random(N, K, seed=5), manifold=manifold)
+
+
+# -- what rounding leaves of XᴴBX --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["auto", "cg", "trust-region"])
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csc_array])
+@pytest.mark.parametrize("condition", [1e3, 1e5])
+def test_no_smaller_defect_is_asked_than_the_product_has(condition, form, method):
+    """With 10 eps √k alone these runs end in ROUNDING_LIMIT, restored again and again."""
+    for n, k, seed in ((6, 2, 0), (30, 4, 1), (30, 4, 2)):
+        Q = stiefel.random_point(n, n, seed=seed)
+        B = (Q * np.geomspace(1.0, 1.0 / condition, n)) @ Q.T
+        manifold = Stiefel(B=form((B + B.T) / 2))
+        M = np.random.default_rng(seed).standard_normal((n, n))
+        A, w, X0 = M + M.T, np.arange(1.0, k + 1), manifold.random(n, k, seed=seed)
+
+        def fun(X, A=A, w=w):
+            AX = A @ X * w
+            return float(np.vdot(X, AX)), 2 * AX
+
+        result = stiefel.minimize(fun, X0, manifold=manifold, method=method, maxfun=3000)
+        assert result.success, result.message
+        eps, square = np.finfo(float).eps, np.linalg.norm(result.x) ** 2
+        assert result.feasibility <= eps * np.abs(B).sum(axis=1).max() * square / np.sqrt(k)

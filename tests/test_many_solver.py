@@ -420,3 +420,25 @@ def test_ten_thousand_problems():
     assert found.success.all()
     exact = np.sum(np.linalg.eigvalsh(A)[:, :3] * weights, axis=1)
     np.testing.assert_allclose(found.fun, exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_a_function_may_change_the_tensors_that_it_sees(power):
+    """They are copies: the solver's own tensors were changed, and no problem was solved."""
+    torch = pytest.importorskip("torch")
+    A = torch.as_tensor(np.random.default_rng(0).standard_normal((5, 8, 8)))
+    X0 = torch.stack([torch.as_tensor(stiefel.random_point(8, 2, seed=i)) for i in range(5)])
+
+    def fun(X):
+        AX = (A + A.mT)[: len(X)] @ X
+        return (X * AX + power * X**4).sum((1, 2)), 2 * AX + 4 * power * X**3
+
+    def hostile(X):
+        found = fun(X)
+        X.zero_()
+        return found
+
+    expected = stiefel.minimize_many(fun, X0, jac=True)
+    result = stiefel.minimize_many(hostile, X0, jac=True)
+    assert result.success.all()
+    assert torch.equal(result.x, expected.x)

@@ -22,6 +22,10 @@ class TorchMany(PerProblem, TorchKernels):
     def choose(self, mask: Array, a: Any, b: Any) -> Any:
         return a if bool(mask.all()) else super().choose(mask, a, b)
 
+    def shown(self, a: Array) -> Array:
+        """A copy, which the user may change, as in `minimize`; not where memory is dear."""
+        return a.clone() if a.device.type == "cpu" else a
+
     def numbers(self, a: Array) -> Array:
         return a.to(self.number)
 

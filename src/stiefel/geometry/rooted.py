@@ -88,6 +88,9 @@ class Rooted:
         """That of the user's point."""
         return self.manifold.defect(self.seen(X))
 
+    def allowed_defect(self, X: Array) -> float:
+        return self.manifold.allowed_defect(self.seen(X))
+
 
 @dataclass(frozen=True)
 class RootedStiefel(Rooted, Stiefel):

@@ -274,8 +274,13 @@ class Stiefel:
         return math.sqrt(float(k.largest_square(E)))
 
     def allowed_defect(self, X: Array) -> float:
-        """What a returned point promises: 10 eps √k."""
-        return 10.0 * self.eps(X) * math.sqrt(X.shape[-1])
+        """What a returned point promises: 10 eps √k, or what the product with B rounds to."""
+        roundings = 10.0
+        if self.B is not None:
+            from .constraint import rounding_of_product
+
+            roundings = max(roundings, rounding_of_product(self.kernels_at(X), X))
+        return roundings * self.eps(X) * math.sqrt(X.shape[-1])
 
     def restore(self, X: Array) -> Array:
         """X brought back to rounding level by two Newton–Schulz steps; for small defects."""

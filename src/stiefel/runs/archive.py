@@ -27,7 +27,7 @@ from stiefel.types import NumpyArray
 from .files import open_regular, write_whole
 
 KIND = "stiefel checkpoint"
-FORMAT = 3  # 1 held nested records, 2 a row model without what it sees of the gradient
+FORMAT = 4  # 1 held nested records, 2 row models that see no gradient, 3 no doubt of gradients
 MOST_COPIES = 64  # of one array: a small file cannot ask for all of the memory
 
 

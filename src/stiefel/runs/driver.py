@@ -14,6 +14,7 @@ from typing import Any
 from stiefel.backends.arrays import is_true
 from stiefel.function.counted import EvaluationLimit
 from stiefel.geometry.feasibility import feasible, is_feasible
+from stiefel.solvers import doubt
 from stiefel.types import Array, Gradient, Solver
 
 from . import kinks
@@ -148,16 +149,37 @@ class Run:
         """Success only if the point to be returned is feasible and meets the tolerance itself."""
         geometry = self.problem.geometry
         if is_feasible(geometry, state.x):
-            return self.ledger.result(state, reason)
+            return self._checked(state, reason)
         if self.ledger.restorations >= MAX_RESTORATIONS:
             return self.ledger.result(state, Reason(Status.ROUNDING_LIMIT, self.ledger.reached()))
         try:
-            state = self.solver.init(self.problem, feasible(geometry, state.x))
+            again = self.solver.init(self.problem, feasible(geometry, state.x))
         except EvaluationLimit:
             return self.ledger.result(state, self.ledger.evaluations_reached())
         self.ledger.restorations += 1
+        state = again._replace(watch=state.watch)  # what was seen of f is still true
         self._record(state)
         return self._loop(state)
+
+    def _checked(self, state: SolverState, reason: Reason) -> Result:
+        """The result of a run that has converged, unless values contradict its gradient."""
+        ledger, at = self.ledger, state.at
+        if not doubt.in_doubt(self.problem, at, state.watch):
+            return ledger.result(state, reason)
+        progress, scale = ledger.progress(state), ledger.objective.scale
+
+        def is_success(norm: float) -> bool:
+            found = self.stop.reason(progress._replace(gradient_norm=norm / scale))
+            return found is not None and found.status is Status.CONVERGED
+
+        try:
+            slope = doubt.contradicting_derivative(self.problem, state.x, at, is_success)
+        except EvaluationLimit:
+            return ledger.result(state, ledger.evaluations_reached())
+        if slope:
+            words = doubt.CONTRADICTION.format(at.norm / scale, abs(slope) / scale)
+            reason = Reason(Status.STEP_NOT_FOUND, words)
+        return ledger.result(state, reason)
 
     def _record(self, state: SolverState) -> None:
         self.ledger.record(state)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from stiefel.types import Aim, Gradient, Point, Status
 
+from .doubt import looked_at_chord
 from .momentum import LinearMomentum, Momentum
 from .noise import MARGIN, Watch
 from .parameters import check_choice, check_open_interval, check_positive
@@ -119,6 +120,7 @@ class AcceleratedGradient:
         alpha = self.momentum(s.k)
         Y = problem.geometry.extrapolate(s.X, trial.X, 1.0 + alpha) if alpha else trial.X
         new = self._arrive(problem, trial, Y, s.k + 1)
+        new = new._replace(watch=looked_at_chord(problem, new.watch, s, new))
         return self._steadied(problem, s, new) if trial.watch.blind else new
 
     def _steadied(self, problem: Problem, old: State, new: State) -> State:

@@ -40,6 +40,11 @@ LONGEST_TESTIMONY = 1.0  # of a step that testifies: columns have length one
 JUMP_SPREAD = 0.02  # gaps that agree to this fraction come from a jump
 DWARFING_GAPS = 100.0  # gaps so many times what was promised are noise on the scale of the step
 
+# Of steps that were taken; the runs that these numbers decide are in test_doubt.py.
+DOUBTFUL = 0.005  # of what slopes promise is a gap that leaves doubt …
+PER_LENGTH = 3.0  # … and this for every unit of length: columns have length one
+UNROUNDED = 10.0  # times the noise of f is a gap that leaves doubt
+
 
 @dataclass(frozen=True)
 class Model:
@@ -89,6 +94,8 @@ class Watch(NamedTuple):
 
     noise: float = 0.0  # of f, beyond the model's level
     blind: bool = False  # the last step's decrease was beneath the noise
+    doubtful: bool = False  # the last one that could be read contradicts the gradient; see `doubt`
+    looked_at: float = math.inf  # the gradient norm when that was asked, where it is not at hand
 
 
 class Witness(NamedTuple):
@@ -111,6 +118,22 @@ class Kind(Enum):
 class NoiseVerdict(NamedTuple):
     kind: Kind
     noise: float = 0.0  # its size, where f is noisy
+
+
+def is_doubtful(
+    before: bool, rise: float, slopes: tuple[float, float], distance: float, level: float
+) -> bool:
+    """Whether a run is in doubt after a step; ``slopes`` at both ends are times its length.
+
+    Where the change of f cannot be read above its noise ``level``, it is as ``before``.
+    """
+    size = 0.5 * (abs(slopes[0]) + abs(slopes[1]))
+    if not max(size, abs(rise)) > CLEAR * level:
+        return before
+    gap = abs(rise - 0.5 * (slopes[0] + slopes[1]))
+    if not gap > max(DOUBTFUL, PER_LENGTH * distance) * size:
+        return False
+    return before or gap > UNROUNDED * level
 
 
 def testifies(curve: Curve, t: float) -> bool:

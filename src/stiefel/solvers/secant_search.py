@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Gradient, Point
 
-from .noise import MARGIN, Kind, Watch, Witness, judge
+from .noise import MARGIN, Kind, Watch, Witness, is_doubtful, judge
 from .problem import Problem
 from .wolfe import back_to_cubic
 
@@ -90,9 +90,10 @@ class SecantSearch:
                     noise, good = max(noise, verdict.noise), True
             if good:
                 blind = -0.5 * t * slope <= MARGIN * level
-                same = noise == watch.noise and blind is watch.blind
-                seen = watch if same else Watch(noise, blind)
-                step = SearchStep(t, X, at, pair, t * (end - slope), seen)
+                slopes = t * slope, t * end
+                seen = noise, blind, is_doubtful(watch.doubtful, rise, slopes, t * size, level)
+                told = watch if seen == watch[:3] else Watch(*seen)
+                step = SearchStep(t, X, at, pair, t * (end - slope), told)
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from stiefel.geometry.metric import CANONICAL
 from stiefel.types import Array, Gradient, Metric, Point, Status
 
 from .learned_metric import Learned, LearnedMetric, metric_of, product_pair, still_invariant
-from .noise import LONGEST_TESTIMONY, MARGIN, Kind, Watch, Witness, judge, measured
+from .noise import LONGEST_TESTIMONY, MARGIN, Kind, Watch, Witness, is_doubtful, judge, measured
 from .parameters import check_open_interval, check_positive
 from .problem import Problem
 from .steihaug import ModelStep, truncated_cg
@@ -110,7 +110,8 @@ class TrustRegion:
             return s._replace(failure=Status.ROUNDING_LIMIT)
         step, learned = self._model_step(problem, s)
         s = s._replace(learned=learned)
-        x = problem.geometry.ray(s.x, step.W)(1.0)
+        curve = problem.geometry.ray(s.x, step.W)
+        x = curve(1.0)
         at, gradient = _evaluate(problem, x)
         doubt = _doubt(step, s.at, at)
         noise = max(s.watch.noise, self._measured(problem, s, doubt))
@@ -135,7 +136,10 @@ class TrustRegion:
         length = math.sqrt(step.squared_length)
         new = State(x, at, gradient, radius, s.reference, length, s.k + 1, learned=learned)
         learned, _ = still_invariant(problem.geometry, x, at, learned)
-        return new._replace(doubts=doubts, watch=Watch(noise, blind), learned=learned)
+        model, distance = (-step.decrease, -step.decrease), curve.bounded_length
+        doubtful = is_doubtful(s.watch.doubtful, at.f - s.at.f, model, distance, level)
+        watch = Watch(noise, blind, doubtful)
+        return new._replace(doubts=doubts, watch=watch, learned=learned)
 
     def _measured(self, problem: Problem, s: State, doubt: Witness | None) -> float:
         if doubt is None or doubt.gap <= problem.noise.level(s.at.f):

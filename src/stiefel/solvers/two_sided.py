@@ -166,7 +166,7 @@ class _Search:
         elif kind is not Kind.NOISE:
             return None
         longest = next((t for t in refused if t.f <= self.f + noise), last)
-        watch = Watch(max(self.watch.noise, noise), blind=True)
+        watch = self.watch._replace(noise=max(self.watch.noise, noise), blind=True)
         return longest._replace(X=self.aim.curve(longest.gamma), watch=watch)
 
     def _witness(self, trial: TwoSidedTrial) -> Witness:

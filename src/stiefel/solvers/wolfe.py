@@ -26,7 +26,18 @@ from typing import NamedTuple
 
 from stiefel.types import Aim, Gradient, Point
 
-from .noise import CLEAR, MARGIN, Kind, Watch, Witness, judge, lost_digits, measured, testifies
+from .noise import (
+    CLEAR,
+    MARGIN,
+    Kind,
+    Watch,
+    Witness,
+    is_doubtful,
+    judge,
+    lost_digits,
+    measured,
+    testifies,
+)
 from .problem import Problem
 
 MAX_TRIALS = 40
@@ -201,7 +212,11 @@ class _Search:
     def found(self, trial: WolfeTrial) -> Found:
         assert trial.at is not None
         blind = 0.5 * trial.t * abs(self.first.slope) <= MARGIN * self.noise
-        return Found(trial.t, trial.X, trial.at, trial.slope, Watch(self.measured, blind))
+        slopes, rise = (trial.t * self.first.slope, trial.t * trial.slope), trial.f - self.first.f
+        distance = trial.t * self.aim.curve.bounded_length
+        doubtful = is_doubtful(self.watch.doubtful, rise, slopes, distance, self.noise)
+        watch = Watch(self.measured, blind, doubtful)
+        return Found(trial.t, trial.X, trial.at, trial.slope, watch)
 
 
 def _gap(a: WolfeTrial, b: WolfeTrial) -> Witness:
