@@ -291,8 +291,8 @@ def test_no_matrix_holds_up_the_others_by_a_step_that_is_too_long():
 
 
 def test_matrices_that_are_solved_say_nothing_about_coupling():
-    """At 1e-11 of the stiffest, most are at their rounding errors."""
-    assert spent(partial(brockett, scales=1.0), range(3), rtol=1e-11) <= 830  # 960 if they are asked
+    """At 1e-11 of the stiffest, most are at their rounding errors; 960 where they are asked."""
+    assert spent(partial(brockett, scales=1.0), range(3), rtol=1e-11) <= 830
 
 
 def averages(seed):
