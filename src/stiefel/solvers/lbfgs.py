@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stiefel.types import Aim, Cotangent, Gradient, Leaves, Manifold, Point, Status, Tangent
+from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
-from . import memory, row_leaves
+from . import memory, plain_pairs, row_leaves
 from .learned_metric import (
     Learned,
     LearnedMetric,
@@ -35,22 +35,9 @@ from .learned_metric import (
     still_invariant,
 )
 from .leaves import parts_of
-from .memory import NOTHING, Pairs, aim_along, apply_inverse, matrix_aim, no_pairs, remember
+from .memory import NOTHING, Pairs, apply_inverse, matrix_aim, no_pairs, place_for, remember
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
-from .plain_pairs import (
-    is_plain,
-    no_plain_pairs,
-    parted,
-    plain_direction,
-    remember_plain,
-    remembered_and_aimed,
-    rescaled,
-    seen_vectors,
-    scaled_change,
-    worth_keeping,
-    worth_scaling,
-)
 from .problem import LEAST_COSINE, Problem
 from .row_leaves import rest_of, with_columns
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
@@ -85,7 +72,7 @@ class State(NamedTuple):
         aim = self.aim
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
-        found = aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
+        found = _aim_along(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
         return self._replace(aim=aim._replace(curve=found[1]))
 
 
@@ -161,13 +148,15 @@ class LBFGS:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric()).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
-        plain = problem.precond is None and is_plain(geometry, x)
+        plain = problem.precond is None and plain_pairs.is_plain(geometry, x)
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
             if self.cost == "usual":
                 many = bool(self.metric) and at.G.ndim > 1 and at.G.shape[-1] > 1
-                most = worth_keeping(at.G, most, many)
-            pairs = no_plain_pairs(at.G, most, bool(self.metric) and worth_scaling(at.G, self.cost))
+                most = plain_pairs.worth_keeping(at.G, most, many)
+            pairs = plain_pairs.no_plain_pairs(
+                at.G, most, bool(self.metric) and plain_pairs.worth_scaling(at.G, self.cost)
+            )
         elif not large:
             pairs = self._no_pairs(problem, x, at)
         rows = OFF
@@ -261,17 +250,19 @@ class LBFGS:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
         _, x, at, pair, sy, watch = taken
         pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
-        yy = scaled_change(pairs, pair)
+        yy = plain_pairs.scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
-            pairs, other = seen_vectors(pairs, pair)
+            pairs, other = plain_pairs.seen_vectors(pairs, pair)
             if other:
-                pairs, yy = rescaled(remember_plain(pairs, pair, sy, yy, at), pair, at.G)
+                pairs, yy = plain_pairs.rescaled(
+                    plain_pairs.remember_plain(pairs, pair, sy, yy, at), pair, at.G
+                )
                 pairs, gamma = self._parted(problem, s, pairs, x), _smoothed(gamma, sy / yy)
                 return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, True)
             gamma = _smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at
-                kept, T, ahead = remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
+                kept, T, ahead = plain_pairs.remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
                 slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
                 own = self._parted(problem, s, kept, x)
                 if own is kept and slope < -LEAST_COSINE * at.norm * ahead.length:
@@ -280,7 +271,7 @@ class LBFGS:
                     return State(*new, -0.5 * slope)
                 if own is not kept:
                     return self._aimed(problem, x, at, own, s.learned, gamma, rows, watch, True)
-            pairs = self._parted(problem, s, remember_plain(pairs, pair, sy, yy, at), x)
+            pairs = self._parted(problem, s, plain_pairs.remember_plain(pairs, pair, sy, yy, at), x)
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)
         return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, after=True)
@@ -288,7 +279,7 @@ class LBFGS:
     def _parted(self, problem: Problem, s: State, new: Pairs, x: Point) -> Pairs:
         """``new`` pairs, or those of unit vectors that are seen to be apart."""
         looks = self.metric is not None and new.in_use > s.k
-        return (parted(problem.geometry, new, x) if looks else None) or new
+        return (plain_pairs.parted(problem.geometry, new, x) if looks else None) or new
 
     def _kept_of_leaves(
         self,
@@ -346,16 +337,16 @@ class LBFGS:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            aimed = T, *aim_along(geometry, x, at, T, metric, pairs)
+            aimed = T, *_aim_along(geometry, x, at, T, metric, pairs)
         T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())
             rows, forgot, modelled = GIVEN_UP if modelled else rows, True, False
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
         if not slope < 0:  # a preconditioner that does not descend
             T = geometry.scale(-1.0, at.G)
-            slope, curve = aim_along(geometry, x, at, T, metric, pairs)
+            slope, curve = _aim_along(geometry, x, at, T, metric, pairs)
         aim, used = Aim(T, slope, curve, metric), len(pairs.rows)
         expected = -0.5 * slope if used or modelled else math.inf
         pairs = pairs.after_aiming() if after else pairs
@@ -379,7 +370,7 @@ class LBFGS:
         if rows.leaves and rows.on:
             return self._direction_of_leaves(problem, x, at, pairs, learned, gamma, rows)
         if pairs.in_use and pairs.changes is not None:
-            return plain_direction(pairs, at, gamma)
+            return plain_pairs.plain_direction(pairs, at, gamma)
         if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             if pairs.apart is not None and pairs.apart.on:
@@ -442,6 +433,15 @@ class LBFGS:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
         return no_pairs(problem.geometry, at.G, self._pairs_like(at.G), stack)
+
+
+def _aim_along(
+    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
+) -> tuple[float, Curve]:
+    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
+    if pairs.changes is not None and hasattr(geometry, "aim_along"):
+        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
+    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def _smoothed(old: float, new: float) -> float:

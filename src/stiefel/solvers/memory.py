@@ -35,7 +35,6 @@ from stiefel.types import (
     Array,
     Cotangent,
     Curve,
-    Gradient,
     Leaves,
     Manifold,
     Metric,
@@ -147,15 +146,6 @@ def free_row(needed: tuple[int, ...]) -> int:
     while row in needed:
         row += 1
     return row
-
-
-def aim_along(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
-) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T; a curve of plain vectors writes its pair where it is kept."""
-    if pairs.changes is not None and hasattr(geometry, "aim_along"):
-        return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
-    return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
 def place_for(pairs: Pairs) -> PairPlace | None:
