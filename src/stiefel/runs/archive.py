@@ -27,7 +27,8 @@ from stiefel.types import NumpyArray
 from .files import open_regular, write_whole
 
 KIND = "stiefel checkpoint"
-FORMAT = 3  # 1 held nested records, 2 a row model without what it sees of the gradient
+# 1 held nested records, 2 a row model without what it sees of the gradient, 3 no scales of vectors.
+FORMAT = 4
 MOST_COPIES = 64  # of one array: a small file cannot ask for all of the memory
 
 
