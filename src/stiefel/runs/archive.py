@@ -27,7 +27,9 @@ from stiefel.types import NumpyArray
 from .files import open_regular, write_whole
 
 KIND = "stiefel checkpoint"
-FORMAT = 4  # 1 held nested records, 2 row models that see no gradient, 3 no doubt of gradients
+# 1 held nested records, 2 row models that see no gradient, 3 no doubt of gradients and no scales of
+# unit vectors.
+FORMAT = 4
 MOST_COPIES = 64  # of one array: a small file cannot ask for all of the memory
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
-from . import memory, row_leaves
+from . import memory, plain_pairs, row_leaves
 from .aims import matrix_aim, matrix_arrival, slope_and_curve
 from .learned_metric import (
     Learned,
@@ -40,19 +40,6 @@ from .leaves import parts_of
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
-from .plain_pairs import (
-    is_plain,
-    no_plain_pairs,
-    parted,
-    plain_direction,
-    remember_plain,
-    remembered_and_aimed,
-    rescaled,
-    scaled_change,
-    seen_vectors,
-    worth_keeping,
-    worth_scaling,
-)
 from .problem import LEAST_COSINE, Problem
 from .row_leaves import rest_of, with_columns
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
@@ -163,13 +150,15 @@ class LBFGS:
         geometry, at = problem.geometry, problem.gradient(x)
         learned = (self.metric or LearnedMetric(omega_of_leaves=2.0)).init(geometry, x, at)
         large = sum(math.prod(part.shape) for part in parts_of(at.G)) > LARGE_POINT
-        plain = problem.precond is None and is_plain(geometry, x)
+        plain = problem.precond is None and plain_pairs.is_plain(geometry, x)
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
             if self.cost == "usual":
                 many = bool(self.metric) and at.G.ndim > 1 and at.G.shape[-1] > 1
-                most = worth_keeping(at.G, most, many)
-            pairs = no_plain_pairs(at.G, most, bool(self.metric) and worth_scaling(at.G, self.cost))
+                most = plain_pairs.worth_keeping(at.G, most, many)
+            pairs = plain_pairs.no_plain_pairs(
+                at.G, most, bool(self.metric) and plain_pairs.worth_scaling(at.G, self.cost)
+            )
         elif not large:
             pairs = self._no_pairs(problem, x, at)
         rows = OFF
@@ -287,17 +276,18 @@ class LBFGS:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
         _, x, at, pair, sy, watch = taken
         pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
-        yy = scaled_change(pairs, pair)
+        yy = plain_pairs.scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
-            pairs, other = seen_vectors(pairs, pair)
+            pairs, other = plain_pairs.seen_vectors(pairs, pair)
             if other:
-                pairs, yy = rescaled(remember_plain(pairs, pair, sy, yy, at), pair, at.G)
+                kept = plain_pairs.remember_plain(pairs, pair, sy, yy, at)
+                pairs, yy = plain_pairs.rescaled(kept, pair, at.G)
                 pairs, gamma = self._parted(problem, s, pairs, x), smoothed(gamma, sy / yy)
                 return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, True)
             gamma = smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at
-                kept, T, ahead = remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
+                kept, T, ahead = plain_pairs.remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
                 slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
                 own = self._parted(problem, s, kept, x)
                 if own is kept and slope < -LEAST_COSINE * at.norm * ahead.length:
@@ -306,7 +296,7 @@ class LBFGS:
                     return State(*new, -0.5 * slope)
                 if own is not kept:
                     return self._aimed(problem, x, at, own, s.learned, gamma, rows, watch, True)
-            pairs = self._parted(problem, s, remember_plain(pairs, pair, sy, yy, at), x)
+            pairs = self._parted(problem, s, plain_pairs.remember_plain(pairs, pair, sy, yy, at), x)
         elif not gamma:  # no positive curvature yet: as far again
             gamma = -taken.t * s.aim.slope / (s.at.norm * s.at.norm)
         return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, after=True)
@@ -314,7 +304,7 @@ class LBFGS:
     def _parted(self, problem: Problem, s: State, new: Pairs, x: Point) -> Pairs:
         """``new`` pairs, or those of unit vectors that are seen to be apart."""
         looks = self.metric is not None and new.in_use > s.k
-        return (parted(problem.geometry, new, x) if looks else None) or new
+        return (plain_pairs.parted(problem.geometry, new, x) if looks else None) or new
 
     def _aimed(
         self,
@@ -379,7 +369,7 @@ class LBFGS:
         if rows.leaves and rows.on:
             return self._direction_of_leaves(problem, x, at, pairs, learned, gamma, rows)
         if pairs.in_use and pairs.changes is not None:
-            return plain_direction(pairs, at, gamma)
+            return plain_pairs.plain_direction(pairs, at, gamma)
         if pairs.in_use:
             phi = partial(raised_by_learned, problem, x, learned, at.aux, True)
             if pairs.apart is not None and pairs.apart.on:
