@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 import stiefel
 from stiefel import Euclidean, Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry import compiled, framed, grassmann
+from stiefel.geometry import cayley, compiled, framed, grassmann
+from stiefel.geometry import metric as metrics
+from stiefel.geometry import ray as rays
+from stiefel.geometry import stiefel as stiefel_text
 from stiefel.geometry.product import Product
 from stiefel.solvers import learned_metric, leaves, memory
-from stiefel.solvers.aims import matrix_aim
+from stiefel.solvers.aims import matrix_aim, matrix_arrival
 from stiefel.solvers.learned_metric import Learned, LearnedMetric
 from stiefel.types import Metric
 
@@ -210,6 +213,53 @@ def test_an_aim_is_that_of_the_text(seed, count, k, is_complex, has_D, horizonta
     )  # fmt: skip
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(0, 7), st.booleans(), st.booleans(), st.floats(0.0, 2.0)
+)  # fmt: skip
+def test_an_arrival_is_pair_scale_and_aim(seed, count, is_complex, has_D, gamma):
+    """The pair remembered, γ averaged with ⟨s, y⟩/⟨y, φ(y)⟩, and the aim from there."""
+    rng = np.random.default_rng(seed)
+    X = Stiefel().random(9, 3, seed=rng, dtype=complex if is_complex else float)
+    geometry, vector = Stiefel().bind(X), lambda: gaussian(rng, X.shape, is_complex)
+    D = gaussian(rng, (3, 3), is_complex)
+    metric = Metric(np.eye(3) + D @ D.conj().T if has_D else None, 3.0)
+    at = [geometry.gradient(X, vector()) for _ in range(2)]
+    ray = geometry.ray(X, at[0].G)
+    pair, Y, G = ray.secant_pair(0.3, *at), ray(0.3), at[1].G
+    pairs, sy = memory.no_pairs(geometry, X, 5), 2.0
+    for s, y in ((vector(), vector()) for _ in range(count)):
+        pairs = memory.remember(geometry, pairs, s, y, abs(geometry.dot(s, y)) + 1.0, pairs.rows)
+    kept, new, aimed = matrix_arrival(
+        geometry, pairs, pair, sy, 1e-10, pairs.rows, gamma, Y, G, metric
+    )
+    expected = memory.remember(geometry, pairs, pair.s, pair.y, sy, pairs.rows)
+    assert kept.rows == expected.rows
+    assert kept.inverse.tobytes() == expected.inverse.tobytes()
+    change = compiled.squared_change(geometry.kernels, pair.curvature, metric.D, metric.omega)
+    assert new == memory.smoothed(gamma, sy / change)
+    T, slope, curve = matrix_aim(geometry, expected, Y, G, new, metric)
+    assert (aimed[0].tobytes(), aimed[1]) == (T.tobytes(), slope)
+    assert aimed[2](0.1).tobytes() == curve(0.1).tobytes()
+
+
+def test_arrivals_that_the_text_decides():
+    X = Stiefel().random(9, 3, seed=1)
+    geometry, rng = Stiefel().bind(X), np.random.default_rng(2)
+    at = [geometry.gradient(X, rng.standard_normal(X.shape)) for _ in range(2)]
+    pair, room = geometry.ray(X, at[0].G).secant_pair(0.3, *at), memory.no_pairs(geometry, X, 5)
+
+    def arrives(pairs=room, pair=pair, sy=1.0, least=1e-10):
+        known = pairs, pair, sy, least, pairs.rows, 0.0, X, at[1].G, Metric()
+        return matrix_arrival(geometry, *known) is not None
+
+    assert arrives()
+    assert not arrives(sy=0.0) and not arrives(sy=-1.0) and not arrives(sy=np.nan)
+    assert not arrives(least=1e10)  # hardly any curvature
+    assert not arrives(pairs=memory.NOTHING)  # no blocks
+    assert not arrives(pair=pair._replace(curvature=None))
+
+
 def test_an_aim_away_from_the_manifold():
     """Where little of T is tangent the ray is made of its cotangent, as in `ray_along`."""
     X = Stiefel().random(9, 3, seed=1)
@@ -370,3 +420,107 @@ def test_leaves_in_frames_beside_a_row_model():
     x0 = [Stiefel().random(5, 4, seed=0), Grassmann().random(9, 3, seed=1)]
     run = stiefel.minimize(fun, x0, manifold=[Stiefel(), Grassmann()], rtol=1e-10)
     assert run.success
+
+
+# -- stacks
+
+
+def stack(seed, shape, is_complex):
+    rng = np.random.default_rng(seed)
+    X = Stiefel().random(*shape, seed=rng, dtype=complex if is_complex else float)
+    return X, Stiefel().bind(X), lambda *size: gaussian(rng, size or X.shape, is_complex)
+
+
+STACKS = given(
+    st.integers(0, 10**6),
+    st.sampled_from([(1, 5, 2), (4, 7, 3), (2, 3, 6, 2), (3, 1, 4, 4)]),
+    st.booleans(),
+)
+
+
+def same(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
+
+
+@settings(max_examples=25, deadline=None)
+@STACKS
+def test_rays_of_stacks_are_those_of_the_text(seed, shape, is_complex):
+    X, geometry, draw = stack(seed, shape, is_complex)
+    k, E = geometry.kernels, draw()
+    same(compiled.lower_gradient(k, X, E), stiefel_text.lower_gradient(k, X, E))
+    at = geometry.gradient(X, E)
+    fast = compiled.FastRay(k, X, at.G), compiled.FastTangentRay(k, X, E, 0.5)
+    text = rays.Ray(k, X, at.G), rays.TangentRay(k, X, E, 0.5)
+    for a, b in zip(fast, text, strict=True):
+        there = geometry.gradient(a(0.3), draw())
+        p, q, V = a.secant_pair(0.3, at, there), b.secant_pair(0.3, at, there), draw()
+        same((a(0.3), a.length, a.defect, p.s, p.y, p.curvature.yy),
+             (b(0.3), b.length, b.defect, q.s, q.y, q.curvature.yy))  # fmt: skip
+        same((a.transport(0.3, V), a.velocity(0.2), a.transported_velocity(0.2)),
+             (b.transport(0.3, V), b.velocity(0.2), b.transported_velocity(0.2)))  # fmt: skip
+        assert p.slope == pytest.approx(geometry.dot(there.G, q.s), rel=1e-9, abs=1e-10)
+        assert p.curvature.square == pytest.approx(geometry.dot(q.y, q.y), rel=1e-9)
+        same(compiled.squares(k, p.curvature), rays.squares(k, q.curvature))
+    assert fast[0].squared_norm == pytest.approx(text[0].squared_norm, rel=1e-12)
+    Y = fast[0](0.1 / fast[0].length)
+    same([compiled.extrapolate(k, X, Y, 1.7)], [cayley.extrapolate(k, X, Y, 1.7)])
+    if 2 * shape[-1] < shape[-2]:
+        same(compiled.lower_span_gradient(k, X, E), grassmann.lower_span_gradient(k, X, E))
+
+
+@settings(max_examples=25, deadline=None)
+@STACKS
+def test_metrics_of_stacks_are_those_of_the_text(seed, shape, is_complex):
+    X, geometry, draw = stack(seed, shape, is_complex)
+    k, W, small = geometry.kernels, draw(), (*shape[:-2], shape[-1], shape[-1])
+    P, R = (A @ A.conj().mT + np.eye(shape[-1]) for A in (draw(*small), draw(*small)))
+    scales = np.abs(draw(*shape[:-2], 1, 1)) + 0.1
+    for metric in (Metric(), Metric(P, 3.0), Metric(P, 3.0, True), Metric(R, 1.0, scales=scales)):
+        same([compiled.raise_index(k, X, W, metric)], [metrics.raise_index(k, X, W, metric)])
+    D = compiled.mean_metric(k, P, R, 30.0)
+    same([D], [metrics.mean_metric(k, P, R, 30.0)])
+    same([compiled.spread(k, D, None), compiled.spread(k, D, P)],
+         [metrics.spread(k, D, None), metrics.spread(k, D, P)])  # fmt: skip
+
+
+def test_a_stack_goes_the_way_that_the_text_goes(monkeypatch):
+    """Runs with and without kernels for stacks take the same steps."""
+    A = np.random.default_rng(5).standard_normal((4, 12, 12))
+    fun = lambda X: (float(np.sum(X * (A @ X)) + np.sum(X**4)), (A + A.mT) @ X + 4.0 * X**3)
+    X0 = Stiefel().random(4, 12, 3, seed=6)
+    for method in ("auto", "lbfgs", "accelerated", "cg"):
+        kernels = stiefel.minimize(fun, X0, method=method, maxiter=12)
+        with monkeypatch.context() as patch:
+            for module in ("geometry.stiefel", "solvers.learned_metric"):
+                patch.setattr(f"stiefel.{module}.faster", lambda k, X, V=None: None)
+            text = stiefel.minimize(fun, X0, method=method, maxiter=12)
+        assert kernels.nfev == text.nfev
+        np.testing.assert_allclose(kernels.x, text.x, atol=1e-9)
+
+
+def test_stacks_that_do_not_fit_are_refused():
+    X, G, small = np.zeros((2, 5, 3)), np.zeros((2, 5, 3)), np.zeros((2, 3, 3))
+    assert KERNELS.lower_gradient(X, G, G.copy(), small, small.copy()) == 0.0
+    for bad in (np.zeros((3, 5, 3)), np.zeros((2, 5, 3), np.float32), np.zeros((2, 3, 5)).mT):
+        with pytest.raises((ValueError, BufferError)):
+            KERNELS.lower_gradient(X, bad, G.copy(), small, small.copy())
+    for bad in (np.zeros(5), np.zeros((0, 5, 3)), np.zeros((2, 0, 3)), np.zeros((2, 5, 3), "f4")):
+        with pytest.raises(ValueError, match=r"axes|no entries|double precision"):
+            KERNELS.lower_gradient(bad, G, G.copy(), small, small.copy())
+    with pytest.raises(ValueError, match="square"):
+        KERNELS.displacement(np.zeros((2, 4, 6)), 0.1, np.zeros((2, 6, 6)))
+    with pytest.raises(ValueError, match="one matrix"):
+        KERNELS.learn(0.1, *(small,) * 5, small, small, None, *(0.0,) * 13, *(small,) * 3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, 1e-320])
+def test_one_bad_matrix_of_a_stack_spoils_the_sums_as_in_the_text(value):
+    X, geometry, draw = stack(3, (3, 5, 2), False)
+    E = draw()
+    E[1, 2, 1] = value
+    with np.errstate(all="ignore"):
+        text = stiefel_text.lower_gradient(geometry.kernels, X, E)
+    found = compiled.lower_gradient(geometry.kernels, X, E)
+    assert np.isfinite(found[1]) == np.isfinite(text[1])
+    same([found[0][0], found[0][2]], [text[0][0], text[0][2]])

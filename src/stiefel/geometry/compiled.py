@@ -151,8 +151,9 @@ def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
 
 def squares(k: Kernels, seen: Curvature) -> Squares:
     t, (gram, basis, _, K), B, yy, _ = seen
-    SS, TT = np.empty_like(yy), np.empty_like(yy)
-    return Squares(SS, TT, *k.compiled.squares(t, gram, basis, K, rows(B), rows(yy), SS, TT))
+    SS, TT = np.empty((2, *yy.shape), yy.dtype)
+    small = map(rows, (gram, basis, K, B, yy))
+    return Squares(SS, TT, *k.compiled.squares(t, *small, SS, TT))
 
 
 def squared_change(k: Kernels, seen: Curvature, D: Array | None, omega: float) -> float:
