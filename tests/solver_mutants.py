@@ -501,8 +501,8 @@ MUTANTS = (
     ),
     Mutant(
         STACK_PAIRS,
-        "gammas = np.where(told, new, gammas)",
-        "gammas = np.where(told, gammas, gammas)",
+        "return np.where(told, new, old)",
+        "return np.where(told, old, old)",
         "matrices of a stack share their scale",
         STACKS,
         "nearly_square",
