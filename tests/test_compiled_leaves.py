@@ -38,6 +38,9 @@ LEAVES = (
     (Stiefel(), (9, 3), False, MATRIX),
     (Stiefel(), (8, 2), True, MATRIX),
     (Grassmann(), (7, 2), False, SPAN),
+    (Stiefel(), (3, 6, 2), False, MATRIX),
+    (Stiefel(), (2, 2, 7, 3), True, MATRIX),
+    (Grassmann(), (2, 5, 2), True, SPAN),
     (Stiefel(), (6, 1), False, FLAT),
     (Sphere(), (6,), False, FLAT),
     (Sphere(), (4, 5), False, UNITS),
@@ -76,11 +79,13 @@ def metrics_of(X, kinds, rng):
     def one(x, kind):
         D = None
         if kind in (MATRIX, SPAN) and rng.random() < 0.7:
-            D = rng.standard_normal((x.shape[-1],) * 2).astype(x.dtype)
-            D = np.asfortranarray(D @ D.T + np.eye(len(D)))  # as eigenvectors leave it
-        return Metric(
-            D, rng.uniform(1, 4), kind == MATRIX and rng.random() < 0.3, rng.uniform(0.1, 1)
-        )
+            D = rng.standard_normal((*x.shape[:-2], x.shape[-1], x.shape[-1])).astype(x.dtype)
+            D = np.asfortranarray(D @ D.mT + np.eye(x.shape[-1]))  # as eigenvectors leave it
+        scales = None
+        if kind in (MATRIX, SPAN) and x.ndim > 2 and rng.random() < 0.7:
+            scales = rng.uniform(0.1, 1, (*x.shape[:-2], 1, 1)).astype(x.dtype)
+        horizontal = kind == MATRIX and rng.random() < 0.3
+        return Metric(D, rng.uniform(1, 4), horizontal, rng.uniform(0.1, 1), scales)
 
     return tuple(one(x, kind) for x, kind in zip(X, kinds, strict=True))
 
@@ -200,7 +205,7 @@ class Doubled(Euclidean):
         (Doubled(), np.ones(3)),
         (Euclidean(), np.ones(3, np.float32)),
         (Euclidean(), np.ones(leaf_kinds.SMALL_TREE)),
-        (Stiefel(), stiefel.random_point(2, 5, 2, seed=0)),
+        (Unitary(), stiefel.random_point(2, 3, 3, seed=0, dtype=complex)),
         (Stiefel(), stiefel.random_point(4, 5, 1, seed=0)),
         (Stiefel(B=np.eye(4)), stiefel.random_point(4, 2, seed=0)),
     ],

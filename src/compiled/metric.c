@@ -13,18 +13,6 @@
 #include "entries.h"
 #include "matrices.h"
 
-/* What a step tells, and how it is learned from; the names are those of `LearnedMetric`. */
-typedef struct {
-    double t, power, memory, news, change, range, least;
-    const void *gram, *basis, *K, *B, *yy;
-} Told;
-
-/* What is known before the step, and after it; the sums are Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖². */
-typedef struct {
-    double weight, judged, ratio, sums[4];
-    int seen, replaced;
-} Sums;
-
 #include "real_entries.inc"
 #include "metric.inc"
 
@@ -34,7 +22,17 @@ typedef struct {
 int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
                  double change, double *D, double *room)
 {
-    return d_differs(k, P, R, ratio, E, change, D, room);
+    return d_differ(1, k, P, R, ratio, E, change, D, room);
+}
+
+void learn_matrices(size_t entry, Py_ssize_t many, Py_ssize_t k, const Told *told, const void *P,
+                    const void *R, const void *D, Sums *sums, void *P_new, void *R_new, void *D_new,
+                    void *room)
+{
+    if (entry == sizeof(double))
+        d_learn(many, k, told, P, R, D, sums, P_new, R_new, D_new, room);
+    else
+        z_learn(many, k, told, P, R, D, sums, P_new, R_new, D_new, room);
 }
 
 /* So many k×k matrices of doubles, or of complex ones. */
@@ -49,15 +47,6 @@ static const void *square_matrices(Arrays *a, PyObject *object, Py_ssize_t *many
                      rows, *k);
         a->failed = 1;
     }
-    return A;
-}
-
-static const void *square_matrix(Arrays *a, PyObject *object, Py_ssize_t *k, size_t *entry)
-{
-    Py_ssize_t many;
-    const void *A = square_matrices(a, object, &many, k, entry);
-    if (A != NULL && !a->failed && many != 1)
-        refuse(a, "expected one matrix");
     return A;
 }
 
@@ -112,22 +101,23 @@ PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
 /* learn(t, gram, basis, K, B, yᴴy, P, R, D or None, weight, judged, ratio, sums (4), power, memory,
  * news, change, range, least, P⁺, R⁺, D⁺) -> weight, judged, ratio, sums (4) and whether D⁺ differs
- * from D by more than `change`; None for a step that tells nothing */
+ * from D by more than `change`; None for a step that tells nothing.  Of one matrix or of a stack. */
 PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t k;
+    Py_ssize_t many, k, all;
     size_t e = 0;
     if (!counted(count, 25))
         return NULL;
     Told told = {.t = number(&a, args[0])};
-    told.B = square_matrix(&a, args[4], &k, &e);
-    told.gram = array(&a, args[1], 4 * k * k, e, READ);
-    told.basis = array(&a, args[2], 4 * k * k, e, READ);
-    told.K = array(&a, args[3], 4 * k * k, e, READ);
-    told.yy = array(&a, args[5], k * k, e, READ);
-    const void *P = array(&a, args[6], k * k, e, READ), *R = array(&a, args[7], k * k, e, READ);
-    const void *E = optional_array(&a, args[8], k * k, e);
+    told.B = square_matrices(&a, args[4], &many, &k, &e);
+    all = many * k * k;
+    told.gram = array(&a, args[1], 4 * all, e, READ);
+    told.basis = array(&a, args[2], 4 * all, e, READ);
+    told.K = array(&a, args[3], 4 * all, e, READ);
+    told.yy = array(&a, args[5], all, e, READ);
+    const void *P = array(&a, args[6], all, e, READ), *R = array(&a, args[7], all, e, READ);
+    const void *E = optional_array(&a, args[8], all, e);
     double given[13];
     for (int i = 0; i < 13; i++)
         given[i] = number(&a, args[9 + i]);
@@ -136,14 +126,11 @@ PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
     told.change = given[10], told.range = given[11], told.least = given[12];
     void *out[3];
     for (int i = 0; i < 3; i++)
-        out[i] = array(&a, args[22 + i], k * k, e, WRITE);
+        out[i] = array(&a, args[22 + i], all, e, WRITE);
     void *room = workspace(&a, e * (size_t)(7 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    if (e == sizeof(double))
-        d_learn(k, &told, P, R, E, &s, out[0], out[1], out[2], room);
-    else
-        z_learn(k, &told, P, R, E, &s, out[0], out[1], out[2], room);
+    learn_matrices(e, many, k, &told, P, R, E, &s, out[0], out[1], out[2], room);
     if (!s.seen)
         return finish(&a, Py_NewRef(Py_None));
     return finish(&a, Py_BuildValue("dddddddi", s.weight, s.judged, s.ratio, s.sums[0], s.sums[1],

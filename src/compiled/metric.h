@@ -9,6 +9,24 @@
 int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
                  double change, double *D, double *room);
 
+/* What a step tells, and how it is learned from; the names are those of `LearnedMetric`. */
+typedef struct {
+    double t, power, memory, news, change, range, least;
+    const void *gram, *basis, *K, *B, *yy;
+} Told;
+
+/* What is known before the step, and after it; the sums are Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖². */
+typedef struct {
+    double weight, judged, ratio, sums[4];
+    int seen, replaced;
+} Sums;
+
+/* P⁺, R⁺ and D⁺ of so many k×k matrices, whose entries have so many bytes, from P, R and D or NULL; room
+ * for 7k² entries. */
+void learn_matrices(size_t entry, Py_ssize_t many, Py_ssize_t k, const Told *told, const void *P,
+                    const void *R, const void *D, Sums *sums, void *P_new, void *R_new, void *D_new,
+                    void *room);
+
 /* `solvers.leaves.weighed` of so many parts. */
 void weigh(Py_ssize_t size, const double *ss, const double *yy, double *N, double *W, double unit,
            double memory, double least, double *scales);

@@ -64,6 +64,8 @@ static PyMethodDef kernels[] = {
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),
+    KERNEL(leaves_arrival),
+    KERNEL(stack_aim_apart),
     KERNEL(stack_look),
     KERNEL(stack_gammas),
     KERNEL(stack_first_loop),

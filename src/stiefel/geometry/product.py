@@ -31,6 +31,12 @@ class ProductRay:
         self._rays = rays
 
     @property
+    def only(self) -> Any:
+        """The ray of the one leaf there is."""
+        (ray,) = self._rays
+        return ray
+
+    @property
     def squared_norm(self) -> float:
         return math.fsum(ray.squared_norm for ray in self._rays)
 

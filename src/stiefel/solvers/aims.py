@@ -2,7 +2,7 @@
 
 What `remember` and `apply_inverse` of `memory`, `raise_index` and `ray_along` do one after another:
 for small points the calls between them take longer than they do.  For one NumPy matrix, for a small
-tree, and for small rotations; elsewhere these functions return None, and the others serve.
+tree or stack, and for small rotations; elsewhere these functions return None, and the others serve.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stiefel.types import (
     Tangent,
 )
 
-from .leaf_kinds import MATRIX, SPAN, leaf_kinds
+from .leaf_kinds import MATRIX, SPAN, leaf_kinds, stack_kind
 from .memory import Pairs, place_for, with_row
 from .problem import array_kernels
 
@@ -59,12 +59,14 @@ def matrix_aim(
 ) -> tuple[Tangent, float, Curve] | None:
     """T = −H G, ⟨G, T⟩ and the ray along T.
 
-    Small rotations that are apart move by ``longest`` at most.
+    Matrices that are apart move by ``longest`` at most.
     """
     if isinstance(geometry, FramedRotations):
         return _turns_aim(geometry, pairs, X, G, gamma, longest)
     if isinstance(geometry, Product):
         return _tree_aim(geometry, pairs, X, G, gamma, metric)
+    if X.ndim > 2 and isinstance(geometry, Stiefel):
+        return _stack_aim(geometry, pairs, X, G, gamma, metric, longest)
     k = kernels_of_rays(geometry, X, G)
     if k is None or pairs.S is None:
         return None
@@ -166,20 +168,60 @@ def _tree_aim(
     kinds = leaf_kinds(geometry, X)
     if kinds is None or not isinstance(pairs.S, np.ndarray):
         return None
+    room = T, *_ = room_for_leaves(kinds, X, G, metrics)
     fast = geometry.factors[0].kernels.compiled
+    slopes, small = fast.leaves_aim(*pairs[:4], gamma, G, T, X, *room[1:])
+    return aimed_leaves(geometry.factors, X, metrics, room, slopes, small)
+
+
+def _stack_aim(
+    geometry: Stiefel,
+    pairs: Pairs,
+    X: Array,
+    G: Array,
+    gamma: float,
+    metric: Metric,
+    longest: float,
+) -> tuple[Tangent, float, Curve] | None:
+    """`matrix_aim` of a small stack, together or apart."""
+    kind, apart = stack_kind(geometry, X), pairs.apart
+    if kind is None or pairs.S is None:
+        return None
+    fast, tree = geometry.kernels_at(X).compiled, (X,)
+    room = T, *_ = room_for_leaves((kind,), tree, (G,), (metric,))
+    if apart is not None and apart.on:
+        flat = apart.curvatures.reshape(len(apart.curvatures), -1)
+        own = flat, np.array(pairs.rows, np.intp), apart.gammas, gamma
+        seen = fast.stack_aim_apart(*pairs[:2], *own, (G,), T, tree, *room[1:], longest)
+    else:
+        seen = fast.leaves_aim(*pairs[:4], gamma, (G,), T, tree, *room[1:])
+    (T,), slope, rays = aimed_leaves((geometry,), tree, (metric,), room, *seen)
+    return T, slope, rays.only
+
+
+def room_for_leaves(
+    kinds: tuple[int, ...], X: Leaves, G: Leaves, metrics: tuple[Metric, ...]
+) -> tuple[Leaves, tuple[Metric, ...], tuple[int, ...], tuple[NumpyArray | None, ...]]:
+    """Room for T, the metrics as kernels take them, the kinds, and room for the frames."""
     T = tuple([np.empty(g.shape, g.dtype) for g in G])
     frames = tuple([_room_for_frame(kind, x) for kind, x in zip(kinds, X, strict=True)])
     if not all(m.D is None or m.D.flags.c_contiguous for m in metrics):
         metrics = tuple([m._replace(D=m.D if m.D is None else in_rows(m.D)) for m in metrics])
-    known = *pairs[:4], gamma, G, T, X, metrics, kinds, frames
-    slopes, small = fast.leaves_aim(*known)
-    leaves = zip(geometry.factors, X, T, metrics, frames, small, strict=True)
+    return T, metrics, kinds, frames
+
+
+def aimed_leaves(
+    factors: tuple[Any, ...], X: Leaves, metrics: Any, room: Any, slopes: Any, small: Any
+) -> tuple[Tangent, float, ProductRay]:
+    """Direction, slope and curve that a kernel has written into its room."""
+    T, *_, frames = room
+    leaves = zip(factors, X, T, metrics, frames, small, strict=True)
     return T, math.fsum(slopes), ProductRay([_ray_of_leaf(*leaf) for leaf in leaves])
 
 
 def _room_for_frame(kind: int, X: Array) -> NumpyArray | None:
-    two = 2 * X.shape[-1]
-    return np.empty((4, two, two), X.dtype) if kind in (MATRIX, SPAN) else None
+    two = 2 * X.shape[-1] if kind in (MATRIX, SPAN) else 0
+    return np.empty((4, *X.shape[:-2], two, two), X.dtype) if two else None
 
 
 def _ray_of_leaf(

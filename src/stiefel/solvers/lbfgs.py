@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from stiefel.geometry.ray import Secant
-from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
+from stiefel.types import Aim, Cotangent, Curve, Gradient, Manifold, Point, Status, Tangent
 
 from . import memory, plain_pairs, row_leaves
 from .aims import matrix_aim, matrix_arrival, slope_and_curve
+from .arrivals import Arrival, leaves_arrival
 from .learned_metric import (
     Learned,
     LearnedMetric,
@@ -41,7 +40,7 @@ from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
-from .row_leaves import rest_of, with_columns
+from .row_leaves import direction_of_leaves, with_columns
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import SearchStep, SecantSearch
@@ -52,6 +51,9 @@ CHEAP_PAIRS, DEAR_PAIRS = 4, 30  # by `cost`; tests/test_cost.py
 # What a step costs beside f, roughly: microseconds, and nanoseconds for each entry of a point.
 STEP_MICROSECONDS, ENTRY_NANOSECONDS = 120.0, 15.0
 DEAR = 10.0  # times that
+# A step this much shorter than its first trial contradicts the pairs behind it, if they are some:
+# f is no longer what they tell; test_pairs_that_a_step_contradicts_are_forgotten.
+CONTRADICTED, SOME_PAIRS = 0.3, 3
 LONGEST_BY_ROWS = 1.0  # a step by a model of A, which knows little beyond; `span` in the budgets
 
 
@@ -234,9 +236,14 @@ class LBFGS:
         if pair is None:  # of a step by an exact model that ends here
             pair = s.aim.curve.secant_pair(taken.t, s.at, at)
             pairs, learned = self._without(problem, s.rows, x, at, learned)
-        elif self.metric and problem.precond is None and known is None and old is None:
+        elif problem.precond is None and known is None and old is None:
             # Steps of the row model are no sample of curvature: nothing is learned from them.
-            learned = self.metric.observe(geometry, x, pair, learned)
+            if taught := self._taught(problem, s, taken, pairs, learned):
+                pairs, learned, gamma, aimed = taught
+                here = problem, x, at, pairs, learned, gamma, rows, taken.watch
+                return self._aimed(*here, after=True, aimed=aimed)
+            if self.metric:
+                learned = self.metric.observe(geometry, x, pair, learned)
         with_pair = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
         pairs, gamma, aimed = with_pair
         here = problem, x, at, pairs, learned, gamma, rows, taken.watch
@@ -255,6 +262,8 @@ class LBFGS:
         """Pairs with that of the step, γ, and where to go where one call finds all of it."""
         (t, x, at, _, sy, _), geometry, gamma = taken, problem.geometry, s.gamma
         least = self.caution * t * s.aim.curve.length  # times ‖y‖; the transport is isometric
+        if not modelled and self._contradicts(s, t):
+            pairs = pairs.forgotten()
         if not modelled and problem.precond is None:
             of_step = pair, sy, least, s.pairs.rows, gamma, x, at.G, learned[0].metric
             if found := matrix_arrival(geometry, pairs, *of_step):
@@ -271,6 +280,29 @@ class LBFGS:
             apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
             pairs = pairs._replace(apart=apart)
         return pairs, gamma, None
+
+    def _taught(
+        self,
+        problem: Problem,
+        s: State,
+        taken: SearchStep,
+        pairs: Pairs,
+        learned: tuple[Learned, ...],
+    ) -> Arrival | None:
+        """What is learned, and `_kept`, of a small tree or stack in one call; None elsewhere."""
+        t, x, at, pair, sy, _ = taken
+        if not isinstance(x, tuple) and x.ndim < 3:
+            return None
+        least = self.caution * t * s.aim.curve.length
+        pairs = pairs.forgotten() if self._contradicts(s, t) else pairs
+        of_step = pair, sy, least, s.pairs.rows, s.gamma, x, at.G, learned
+        return leaves_arrival(self.metric, self.curvature, problem.geometry, pairs, *of_step)
+
+    def _contradicts(self, s: State, t: float) -> bool:
+        """Whether a step of t says that pairs tell of another f; one matrix of many says little."""
+        if s.k < SOME_PAIRS or t >= CONTRADICTED or (s.pairs.apart and s.pairs.apart.on):
+            return False
+        return t * max(1.0, s.aim.curve.bounded_length / self.longest) < CONTRADICTED
 
     def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
@@ -366,8 +398,9 @@ class LBFGS:
         if rows.known is not None and self.rows is not None:
             horizontal = learned[0].metric.horizontal
             return self.rows.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
-        if rows.leaves and rows.on:
-            return self._direction_of_leaves(problem, x, at, pairs, learned, gamma, rows)
+        if rows.leaves and rows.on and self.rows is not None:
+            known = problem, x, at, pairs, learned, gamma, rows
+            return direction_of_leaves(self.rows, self._direction, *known, LONGEST_BY_ROWS)
         if pairs.in_use and pairs.changes is not None:
             return plain_pairs.plain_direction(pairs, at, gamma)
         if pairs.in_use:
@@ -379,29 +412,6 @@ class LBFGS:
         r = raised_by_learned(problem, x, learned, at.aux, False, at.G)
         scale = gamma or first_scale(problem, x, r, self.initial_length, self.longest)
         return problem.geometry.scale(-scale, r)
-
-    def _direction_of_leaves(
-        self,
-        problem: Problem,
-        x: Leaves,
-        at: Gradient,
-        pairs: Pairs,
-        learned: tuple[Learned, ...],
-        gamma: float,
-        rows: Rows,
-    ) -> Tangent:
-        """−H_i∇f of the leaves with exact models, and −H∇f of the rest."""
-        assert self.rows is not None
-        rest, leaves = rest_of(rows), (self.rows, problem.geometry, rows, x, at, learned)
-        T = row_leaves.exact_directions(*leaves, LONGEST_BY_ROWS)
-        if not rest.which:
-            return T if isinstance(x, tuple) else np.stack(T)
-        known = rest.of(x), rest.part_of(at), pairs, rest.of(learned), gamma
-        apart, rows = rest.problem(problem), Rows(None, None, rest.of(rows.leaves))
-        if not rows.on:
-            return rest.put(T, self._direction(apart, *known, OFF))
-        found = row_leaves.inexact_directions(self.rows, apart, *known, rows)
-        return rest.put(T, found)
 
     def _recover(self, problem: Problem, s: State) -> State:
         """No step was found: forget the pairs and try H₀ alone, or give up."""

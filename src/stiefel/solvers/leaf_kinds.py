@@ -5,6 +5,8 @@ The numbers are those of `src/compiled/leaves.c`.
 
 from __future__ import annotations
 
+import math
+
 from stiefel.geometry.euclidean import FlatMetric
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.metric import CANONICAL
@@ -16,8 +18,8 @@ from stiefel.geometry.turns import FramedRotations
 from stiefel.types import Array, Leaves, Manifold
 
 SMALL_TREE = 8192  # entries of a tree whose leaves share one array: calls cost more than copies
-# The identity; a matrix with orthonormal columns, and a span; coordinates of a frame, and of
-# rotations; unit vectors one after the other.
+# The identity; a matrix with orthonormal columns or a stack of them, and a span; coordinates of a
+# frame, and of rotations; unit vectors one after the other.
 FLAT, MATRIX, SPAN, FRAMED, TURNS, UNITS = range(6)
 
 
@@ -28,7 +30,26 @@ def leaf_kinds(geometry: Product, X: Leaves) -> tuple[int, ...] | None:
         kinds = tuple(_kind(factor, x) for factor, x in zip(geometry.factors, X, strict=True))
         small = None not in kinds and sum(x.size for x in X) <= SMALL_TREE
         facts["kinds"] = kinds if small else None
+        facts["sizes"] = tuple(map(matrices_of, kinds, X))
     return facts["kinds"]  # type: ignore[no-any-return]
+
+
+def has_stacks(geometry: Product) -> bool:
+    """Whether matrices of a leaf have scales of their own; after `leaf_kinds`."""
+    return max(geometry.facts["sizes"]) > 1
+
+
+def stack_kind(geometry: Manifold, X: Array) -> int | None:
+    """The kind of a small stack of matrices, as of the one leaf of a tree."""
+    if X.ndim < 3 or X.size > SMALL_TREE:
+        return None
+    kind = _kind(geometry, X)
+    return kind if kind in (MATRIX, SPAN) else None
+
+
+def matrices_of(kind: int | None, x: Array) -> int:
+    """How many parts of a leaf have a scale of their own."""
+    return math.prod(x.shape[:-2]) if kind in (MATRIX, SPAN) else 1
 
 
 def _kind(factor: Manifold, x: Array) -> int | None:
@@ -47,6 +68,8 @@ def _kind(factor: Manifold, x: Array) -> int | None:
         return FLAT
     if factor.has_plain_metric(x):
         return None if factor.learns else UNITS  # columns of a stack have scales of their own
-    if x.ndim != 2 or x.shape[-1] == 1 or kind.ray_along is not Stiefel.ray_along:
+    if x.ndim < 2 or x.shape[-1] == 1 or kind.ray_along is not Stiefel.ray_along:
+        return None
+    if x.ndim > 2 and not (factor.learns and x.size):
         return None
     return SPAN if factor.rotation_left_out(CANONICAL) == 1.0 else MATRIX

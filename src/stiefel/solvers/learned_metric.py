@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
@@ -119,15 +120,27 @@ class LearnedMetric:
         """``learned`` after one more step, with its secant pair at X."""
         if len(learned) == 1 and learned[0].P is None and _only_turns(pair.curvature):
             return learned  # there is nothing to weigh it against
-        steps, span = learned[0].steps, len(learned) == 1 and learned[0].metric.horizontal
-        if steps >= (self.early if span else self.settled) and steps % self.thinning:
-            # The count is that of the first leaf.
-            return (learned[0]._replace(steps=steps + 1), *learned[1:])
+        if self.passes_over(learned):
+            return one_more_step(learned)
         if not isinstance(X, tuple) and len(X.shape) == 2:
             return (self._look(geometry, X, pair, learned[0]),)
         factors, parts = getattr(geometry, "factors", (geometry,)), parts_of(X)
         seen = tuple(map(self._look, factors, parts, pairs_of(pair), learned))
         return balanced(geometry, X, pair, seen, self.memory, self.least_share)
+
+    def passes_over(self, learned: tuple[Learned, ...]) -> bool:
+        """Whether the next step is one of those that are not looked at."""
+        steps, span = learned[0].steps, len(learned) == 1 and learned[0].metric.horizontal
+        return steps >= (self.early if span else self.settled) and steps % self.thinning != 0
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...]:
+        """As the kernel of arrivals takes them."""
+        return (
+            self.power, self.memory, self.news, self.column_change, self.late_change,
+            self.column_range, self.rotation_change, self.rotation_range, self.least_share,
+            DWARFED_NORMAL_PART * DOUBLE, self.early, self.least,
+        )  # fmt: skip
 
     def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
@@ -137,8 +150,8 @@ class LearnedMetric:
             return old._replace(steps=count)
         k = array_kernels(factor, x)
         seen, fast = pair.curvature, faster(k, x)
-        raw, single = not isinstance(seen, Squares), len(x.shape) == 2
-        if fast is compiled and raw and single and has_few_columns(old.P):
+        raw = not isinstance(seen, Squares)
+        if fast is compiled and raw and has_few_columns(old.P):
             return self._look_at_once(k.compiled, seen, old)
         if raw:
             seen = (fast.squares if fast else squares)(k, seen)
@@ -229,6 +242,11 @@ class LearnedMetric:
             if max(omega / metric.omega, metric.omega / omega) > self.rotation_change:
                 metric = metric._replace(omega=omega)
         return new if metric is new.metric else new._replace(metric=metric)
+
+
+def one_more_step(learned: tuple[Learned, ...]) -> tuple[Learned, ...]:
+    """``learned`` after a step that was passed over; the count is that of the first leaf."""
+    return (learned[0]._replace(steps=learned[0].steps + 1), *learned[1:])
 
 
 def still_invariant(

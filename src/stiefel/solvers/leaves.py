@@ -20,7 +20,7 @@ from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Curvature, Secant
 from stiefel.types import Array, Manifold, Metric
 
-from .leaf_kinds import leaf_kinds
+from .leaf_kinds import has_stacks, leaf_kinds
 from .problem import array_kernels
 
 
@@ -68,7 +68,7 @@ def balanced(
     y has a part that comes from the steps of the other leaves.  Where a leaf moves little it
     dominates, and says nothing of the leaf: weights are the shares of a step.
     """
-    if isinstance(geometry, Product) and leaf_kinds(geometry, X) is not None:
+    if isinstance(geometry, Product) and leaf_kinds(geometry, X) and not has_stacks(geometry):
         return _balanced_at_once(geometry, pair, learned, memory, least_share)
     leaves = factors_and_leaves(geometry, X)
     sizes = [_matrices(f, x) for f, x in leaves]

@@ -17,10 +17,12 @@ are exact and begin with the same step, or for none.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.product import Product
@@ -37,7 +39,7 @@ from .learned_metric import (
 from .leaves import pairs_of, parts_of
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
 from .problem import Problem
-from .row_model import GIVEN_UP, RowModel, Rows
+from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import Looking, StepEnds
 from .secant_search import SearchStep
 
@@ -117,10 +119,11 @@ def looking_at_leaves(model: RowModel, geometry: Manifold, X: Leaves, at: Gradie
     """Nothing known yet; given up at once where no leaf can be modelled."""
     if at.level is None or (not isinstance(X, tuple) and not _is_small_stack(geometry, X)):
         return GIVEN_UP
-    parts = enumerate(zip(_factors(geometry, X), X, strict=True))
-    leaves = tuple(model.init(factor, x, leaf_of(at, i)) for i, (factor, x) in parts)
     if not isinstance(X, tuple):  # no inexact models: no use in looking again and again
-        leaves = tuple(leaf if leaf.ended else Rows(Looking(inexact=False)) for leaf in leaves)
+        ended = model.init(geometry, X[0], leaf_of(at, 0)).ended
+        return GIVEN_UP if ended else Rows(None, None, (Rows(Looking(inexact=False)),) * len(X))
+    parts = enumerate(zip(_factors(geometry), X, strict=True))
+    leaves = tuple(model.init(factor, x, leaf_of(at, i)) for i, (factor, x) in parts)
     gone = all(leaf == GIVEN_UP for leaf in leaves)
     return GIVEN_UP if gone else Rows(None, None, leaves)
 
@@ -150,17 +153,23 @@ def observed(
         alone = LeafProblem(factors[i], problem.objective, whole=problem, others=X, which=i)
         return (model if old.on else strict).observe(alone, old, own, spans[i])
 
-    leaves = tuple(leaf(i, old) for i, old in enumerate(rows.leaves))
     if stack:
-        return _together(rows, leaves)
+        return _together(rows, map(leaf, range(len(rows.leaves)), rows.leaves))
+    leaves = tuple(leaf(i, old) for i, old in enumerate(rows.leaves))
     gone = not rows.on and all(leaf.ended for leaf in leaves)
     return GIVEN_UP if gone else Rows(None, None, leaves)
 
 
-def _together(rows: Rows, leaves: tuple[Rows, ...]) -> Rows:
-    """Of a stack: those that are recognised before the others are looked at again."""
-    if any(leaf.ended for leaf in leaves) or (rows.on and not all(leaf.on for leaf in leaves)):
-        return GIVEN_UP
+def _together(rows: Rows, looks: Iterable[Rows]) -> Rows:
+    """Of a stack: those that are recognised before the others are looked at again.
+
+    After one that is given up there is no need to look at the rest.
+    """
+    leaves: tuple[Rows, ...] = ()
+    for leaf in looks:
+        if leaf.ended or (rows.on and not leaf.on):
+            return GIVEN_UP
+        leaves = (*leaves, leaf)
     if not all(leaf.on for leaf in leaves):
         both = zip(rows.leaves, leaves, strict=True)
         leaves = tuple(old if new.on else new for old, new in both)
@@ -213,6 +222,30 @@ def kept_of_rest(
         square = learned_squared_change(apart, x, pair, rest.of(learned), None)
         gamma = smoothed(gamma, sy / square) if square > 0 else gamma
     return pairs, learned, gamma
+
+
+def direction_of_leaves(
+    model: RowModel,
+    otherwise: Callable[..., Tangent],
+    problem: Problem,
+    x: Leaves,
+    at: Gradient,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    gamma: float,
+    rows: Rows,
+    longest: float,
+) -> Tangent:
+    """−H_i∇f of the leaves with exact models, and −H∇f of the rest; ``otherwise`` without any."""
+    rest, leaves = rest_of(rows), (model, problem.geometry, rows, x, at, learned)
+    T = exact_directions(*leaves, longest)
+    if not rest.which:
+        return T if isinstance(x, tuple) else np.stack(T)
+    known = rest.of(x), rest.part_of(at), pairs, rest.of(learned), gamma
+    apart, rows = rest.problem(problem), Rows(None, None, rest.of(rows.leaves))
+    if not rows.on:
+        return rest.put(T, otherwise(apart, *known, OFF))
+    return rest.put(T, inexact_directions(model, apart, *known, rows))
 
 
 def exact_directions(

@@ -112,10 +112,14 @@ def looked_at(
     geometry: Manifold,
     pairs: StackPairs,
     G: Cotangent,
-    phi: Callable[[Cotangent], Tangent],
+    phi: Callable[[Cotangent], Tangent] | None,
     c2: float,
+    changes: NumpyArray | None = None,
 ) -> Apart:
-    """What is known with the newest pair, at whose end the gradient is G."""
+    """What is known with the newest pair, at whose end the gradient is G.
+
+    ``changes``: ⟨y_i, φ(y_i)⟩ of the matrices, in place of ``phi``.
+    """
     assert pairs.apart is not None
     curvatures, gammas, typical, mean, parted, doubted = pairs.apart
     middle, average = _seen_in(geometry, pairs, G, c2)
@@ -126,8 +130,9 @@ def looked_at(
     mean = typical if on and not parted else mean  # what went far before tells nothing
     if on:
         row = pairs.rows[-1]
-        y = pairs.Y[row, ...]
-        gammas = _new_gammas(geometry, y, phi(y), curvatures[row, ...], gammas)
+        y = pairs.Y[row, ...] if phi is not None else changes
+        z = phi(y) if phi is not None else np.ones_like(changes)
+        gammas = _new_gammas(geometry, y, z, curvatures[row, ...], gammas)
     return Apart(curvatures, gammas, typical, mean, on, doubted or (parted and not on))
 
 
