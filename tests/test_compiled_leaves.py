@@ -205,7 +205,6 @@ class Doubled(Euclidean):
         (Doubled(), np.ones(3)),
         (Euclidean(), np.ones(3, np.float32)),
         (Euclidean(), np.ones(leaf_kinds.SMALL_TREE)),
-        (Unitary(), stiefel.random_point(2, 3, 3, seed=0, dtype=complex)),
         (Stiefel(), stiefel.random_point(4, 5, 1, seed=0)),
         (Stiefel(B=np.eye(4)), stiefel.random_point(4, 2, seed=0)),
     ],

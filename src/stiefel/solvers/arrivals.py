@@ -31,7 +31,7 @@ from stiefel.types import (
 
 from .aims import aimed_leaves, room_for_leaves
 from .leaf_kinds import MATRIX, SPAN, leaf_kinds, matrices_of, stack_kind
-from .learned_metric import Learned, LearnedMetric, one_more_step
+from .learned_metric import Learned, LearnedMetric, one_more_step, only_turns
 from .memory import Pairs, with_row
 from .stack_pairs import looked_at
 
@@ -73,6 +73,8 @@ def leaves_arrival(
     tree = _tree_of(geometry, X, G, pair) if type(pairs.S) is np.ndarray else None
     if tree is None or not sy > least * _length(tree.pairs):
         return None
+    if len(learned) == 1 and learned[0].P is None and only_turns(tree.pairs[0].curvature):
+        rules = None  # there is nothing to weigh it against
     row, gone, kept = with_row(pairs, needed)
     old = tuple([leaf.metric for leaf in learned])
     room = T, *_ = room_for_leaves(tree.kinds, tree.X, tree.G, old)

@@ -118,7 +118,7 @@ class LearnedMetric:
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
-        if len(learned) == 1 and learned[0].P is None and _only_turns(pair.curvature):
+        if len(learned) == 1 and learned[0].P is None and only_turns(pair.curvature):
             return learned  # there is nothing to weigh it against
         if self.passes_over(learned):
             return one_more_step(learned)
@@ -383,7 +383,7 @@ def _can_learn(factor: Manifold, x: Array) -> bool:
     return getattr(factor, "learns", False) and 1 < x.shape[-1] < array_kernels(factor, x).rows(x)
 
 
-def _only_turns(seen: Any) -> bool:
+def only_turns(seen: Any) -> bool:
     """Whether a step has no normal part, or none that is known."""
     return seen is None or (type(seen) is Split and seen.normal_step == 0.0)
 
