@@ -163,8 +163,9 @@ def test_what_are_no_such_arrivals_is_refused():
         T = tuple(map(np.empty_like, good))
         given = {
             "G": good, "T": T, "X": good, "metrics": metrics, "kinds": (0, 0),
-            "frames": (None, None), "row": 0, "gone": -1, "sy": 1.0, "s": good, "y": good, "pairs": pairs, "rules": rules,
-            "learned": learned, "matrices": (None, None), "balance": np.empty((3, 2)),
+            "frames": (None, None), "row": 0, "gone": -1, "sy": 1.0, "s": good, "y": good,
+            "pairs": pairs, "rules": rules, "learned": learned, "matrices": (None, None),
+            "balance": np.empty((3, 2)),
             "changes": None,
         }  # fmt: skip
         return KERNELS.leaves_arrival(*ring, *(given | other).values())

@@ -118,7 +118,7 @@ class LearnedMetric:
         self, geometry: Manifold, X: Array, pair: Secant, learned: tuple[Learned, ...]
     ) -> tuple[Learned, ...]:
         """``learned`` after one more step, with its secant pair at X."""
-        if len(learned) == 1 and learned[0].P is None and only_turns(pair.curvature):
+        if len(learned) == 1 and learned[0].P is None and only_turns(pairs_of(pair)[0].curvature):
             return learned  # there is nothing to weigh it against
         if self.passes_over(learned):
             return one_more_step(learned)
