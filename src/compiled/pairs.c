@@ -11,6 +11,23 @@
 #include "blas.h"
 #include "matrices.h"
 
+/* How many rows there are up to the last that is used: rings are filled from the first row on. */
+static Py_ssize_t rows_in_use(Py_ssize_t m, const double *inverse)
+{
+    Py_ssize_t used = m;
+    while (used > 1 && inverse[(used - 1) * (m + 1)] == 0.0)
+        used--;
+    return used;
+}
+
+/* out = A x of the rows in use, and zero for the others. */
+static void times_used(Py_ssize_t used, Py_ssize_t m, Py_ssize_t N, const double *A, const double *x,
+                       double *out)
+{
+    d_times(used, N, 1.0, A, x, 0.0, out);
+    memset(out + used, 0, sizeof(double) * (size_t)(m - used));
+}
+
 void border(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, Py_ssize_t row,
             Py_ssize_t gone, double sy, double *inverse, double *diagonal, double *room)
 {
@@ -19,7 +36,7 @@ void border(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, Py_ssi
         inverse[gone * m + i] = inverse[i * m + gone] = 0.0;
     if (gone >= 0)
         diagonal[gone] = 0.0;
-    d_times(m, N, 1.0, S, Y + row * N, 0.0, products);
+    times_used(rows_in_use(m, inverse), m, N, S, Y + row * N, products);
     d_times(m, m, 1.0, inverse, products, 0.0, column);
     for (Py_ssize_t i = 0; i < m; i++)
         inverse[i * m + row] = column[i] / -sy;
@@ -73,10 +90,11 @@ void first_of_two_loops(Py_ssize_t m, Py_ssize_t N, const double *S, const doubl
                         const double *inverse, const double *g, double *q, double *weights,
                         double *room)
 {
-    d_times(m, N, 1.0, S, g, 0.0, room);
+    Py_ssize_t used = rows_in_use(m, inverse);
+    times_used(used, m, N, S, g, room);
     d_times(m, m, 1.0, inverse, room, 0.0, weights);
     memcpy(q, g, sizeof(double) * (size_t)N);
-    d_transpose_times(m, N, -1.0, Y, weights, 1.0, q);
+    d_transpose_times(used, N, -1.0, Y, weights, 1.0, q);
 }
 
 void second_of_two_loops(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y,
@@ -84,11 +102,12 @@ void second_of_two_loops(Py_ssize_t m, Py_ssize_t N, const double *S, const doub
                          const double *weights, double *r, double *room)
 {
     double *c = room + m;
-    d_times(m, N, 1.0, Y, r, 0.0, room);
+    Py_ssize_t used = rows_in_use(m, inverse);
+    times_used(used, m, N, Y, r, room);
     for (Py_ssize_t i = 0; i < m; i++)
         room[i] = gamma * room[i] - diagonal[i] * weights[i];
     d_transpose_times(m, m, 1.0, inverse, room, 0.0, c);
-    d_transpose_times(m, N, 1.0, S, c, -gamma, r);
+    d_transpose_times(used, N, 1.0, S, c, -gamma, r);
 }
 
 /* first_loop(S, Y, R⁻¹, g, q, a) */

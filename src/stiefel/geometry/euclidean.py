@@ -78,8 +78,16 @@ class FlatMetric:
         return G.copy("K") if type(G) is np.ndarray else 1.0 * G
 
     def gradient(self, X: Array, E: Array) -> Lowered:
+        if self._is_bare(E):
+            G = E.copy("K")
+            return Lowered(G, float(np.vdot(G, G).real))
         G = self.project(X, E)
         return Lowered(G, self.inner(X, G, G))
+
+    def _is_bare(self, X: Array) -> bool:
+        """Whether the formulas here can be written out: free arrays of NumPy."""
+        k = self.kernels
+        return type(self) is Euclidean and k is not None and k.pure_numpy and type(X) is np.ndarray
 
     def project_direction(self, X: Array, W: Array) -> Array:
         return W
@@ -140,6 +148,8 @@ class FlatMetric:
         return W
 
     def ray_along(self, X: Array, T: Array, metric: Metric) -> Line:
+        if self._is_bare(T):
+            return Line(X, T, float(np.vdot(T, T).real), self.kernels)
         return self.ray(X, T)
 
     def defect(self, X: Array) -> float:

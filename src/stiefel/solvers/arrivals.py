@@ -68,7 +68,7 @@ def leaves_arrival(
     """Pairs, what is learned by these ``rules``, γ, and where to go.
 
     None where there is no such kernel, no block, or no ⟨s, y⟩ above ``least`` ‖y‖.  Matrices of a
-    stack that are looked at one by one, by c₂ of the search, do not know yet where to go.
+    stack are looked at one by one, by c₂ of the search; if they are apart, where to go is open.
     """
     tree = _tree_of(geometry, X, G, pair) if type(pairs.S) is np.ndarray else None
     if tree is None or not sy > least * _length(tree.pairs):
@@ -80,7 +80,8 @@ def leaves_arrival(
     room = T, *_ = room_for_leaves(tree.kinds, tree.X, tree.G, old)
     changes = None if pairs.apart is None else np.empty(tree.sizes[0])
     looks, matrices, balance = lesson = _lesson(rules, learned, tree.sizes)
-    ahead = tree.G, T if changes is None else None, tree.X, *room[1:]
+    aims = pairs.apart is None or not pairs.apart.on
+    ahead = tree.G, T if aims else None, tree.X, *room[1:]
     step = row, gone, sy, tree.s, tree.y, tree.pairs, looks, learned, matrices, balance, changes
     fast = tree.factors[0].kernels.compiled
     gamma, unit, facts, *aimed = fast.leaves_arrival(*kept[:4], gamma, *ahead, *step)
@@ -88,10 +89,12 @@ def leaves_arrival(
         learned = _all_taught(learned, tree, facts, lesson, unit)
     elif rules is not None:
         learned = one_more_step(learned)
-    if changes is not None:
+    if pairs.apart is not None:
         kept = kept._replace(apart=pairs.apart)
         apart = looked_at(geometry, kept, G, None, c2, changes)
-        return kept._replace(apart=apart), learned, gamma, None
+        kept = kept._replace(apart=apart)
+        if not aims or apart.on:
+            return kept, learned, gamma, None
     new = tuple([leaf.metric for leaf in learned])
     T, slope, ray = aimed_leaves(tree.factors, tree.X, new, room, *aimed)
     if isinstance(X, tuple):
