@@ -10,7 +10,7 @@ import stiefel
 from stiefel import Euclidean, Orthogonal, Stiefel
 
 # All that is not public.
-from stiefel.solvers import METHODS, LearnedMetric, memory, secant_search
+from stiefel.solvers import METHODS, LearnedMetric, lbfgs, memory, secant_search
 
 
 def robust_subspace(n, k, seed):
@@ -96,6 +96,34 @@ def spent(problems, starts):
     return total
 
 
+def low_rank(seed, rows=40, columns=30, rank=3):
+    """Weighted entries of U M Vᵀ."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))
+    A += 0.3 * rng.standard_normal(A.shape)
+    W = rng.random(A.shape)
+
+    def fun(p):
+        U, M, V = p["U"], p["M"], p["V"]
+        E = W * (U @ M @ V.T - A)
+        G = W * E
+        return 0.5 * float(np.vdot(E, E)), {"U": G @ V @ M.T, "M": U.T @ G @ V, "V": G.T @ U @ M}
+
+    def start(seed):
+        M = np.random.default_rng(seed).standard_normal((rank, rank))
+        U, V = (stiefel.random_point(n, rank, seed=seed + n) for n in (rows, columns))
+        return {"U": U, "M": M, "V": V}
+
+    return fun, start, {"U": Stiefel(), "M": Euclidean(), "V": Stiefel()}
+
+
+def spent_on_trees(problem, starts):
+    fun, start, manifold = problem
+    runs = [stiefel.minimize(fun, start(seed), manifold=manifold, rtol=1e-6) for seed in starts]
+    assert all(run.success for run in runs)
+    return sum(run.nfev for run in runs)
+
+
 def test_values_shorten_a_step_that_was_too_long():
     """Far out f is flat: a line through the slopes of both ends would shorten it by 0.7 each."""
 
@@ -114,6 +142,16 @@ def test_values_between_both_ends_save_evaluations(monkeypatch):
     now = spent(problems, range(4))
     monkeypatch.setattr(secant_search, "back_to_cubic", lambda *ends: math.nan)
     assert now < 0.94 * spent(problems, range(4))
+
+
+def test_pairs_that_a_step_contradicts_are_forgotten(monkeypatch):
+    """f grows stiffer on the way down: old pairs send one step after another too far."""
+    problems = [robust_subspace(10 * k, k, seed) for k in (3, 4, 6) for seed in range(20, 24)]
+    tree = low_rank(8)
+    now = spent(problems, range(4)), spent_on_trees(tree, range(6))
+    monkeypatch.setattr(lbfgs, "CONTRADICTED", 0.0)
+    assert now[0] < 0.9 * spent(problems, range(4))
+    assert now[1] < 0.85 * spent_on_trees(tree, range(6))
 
 
 def test_values_that_contradict_slopes_place_no_trial():

@@ -51,9 +51,9 @@ CHEAP_PAIRS, DEAR_PAIRS = 4, 30  # by `cost`; tests/test_cost.py
 # What a step costs beside f, roughly: microseconds, and nanoseconds for each entry of a point.
 STEP_MICROSECONDS, ENTRY_NANOSECONDS = 120.0, 15.0
 DEAR = 10.0  # times that
-# A step this much shorter than its first trial contradicts the pairs behind it, if they are some:
-# f is no longer what they tell; test_pairs_that_a_step_contradicts_are_forgotten.
-CONTRADICTED, SOME_PAIRS = 0.3, 3
+# A step this much shorter than its first trial contradicts the pairs behind it: f is no longer what
+# they tell; test_pairs_that_a_step_contradicts_are_forgotten.
+CONTRADICTED = 0.3
 LONGEST_BY_ROWS = 1.0  # a step by a model of A, which knows little beyond; `span` in the budgets
 
 
@@ -299,10 +299,11 @@ class LBFGS:
         return leaves_arrival(self.metric, self.curvature, problem.geometry, pairs, *of_step)
 
     def _contradicts(self, s: State, t: float) -> bool:
-        """Whether a step of t says that pairs tell of another f; one matrix of many says little."""
-        if s.k < SOME_PAIRS or t >= CONTRADICTED or (s.pairs.apart and s.pairs.apart.on):
-            return False
-        return t * max(1.0, s.aim.curve.bounded_length / self.longest) < CONTRADICTED
+        """Whether a step of t, on the way of s, is that much shorter than its first trial."""
+        return (
+            t < CONTRADICTED
+            and t * max(1.0, s.aim.curve.bounded_length / self.longest) < CONTRADICTED
+        )
 
     def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
