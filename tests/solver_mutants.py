@@ -57,7 +57,6 @@ STEIHAUG = "solvers/steihaug.py"
 TRUST = "solvers/trust_region.py"
 CG = "solvers/conjugate_gradient.py"
 LBFGS = "solvers/lbfgs.py"
-ARRIVALS = "solvers/arrivals.py"
 PAIRS = "solvers/memory.py"
 PLAIN = "solvers/plain_pairs.py"
 ROWS = "solvers/row_model.py"
@@ -131,30 +130,6 @@ MUTANTS = (
         "pairs that a step contradicts are kept",
         EVALUATIONS,
         "contradicts_are_forgotten",
-    ),
-    Mutant(
-        LBFGS,
-        "pairs = pairs.forgotten() if self._contradicts(s, t) else pairs",
-        "pass",
-        "pairs of trees that a step contradicts are kept",
-        EVALUATIONS,
-        "contradicts_are_forgotten",
-    ),
-    Mutant(
-        ARRIVALS,
-        "if rules is None or rules.passes_over(learned):",
-        "if rules is None:",
-        "every step of a tree is looked at",
-        "test_arrivals.py",
-        "as_in_the_text",
-    ),
-    Mutant(
-        ARRIVALS,
-        "if not aims or apart.on:",
-        "if not aims:",
-        "a stack that comes apart goes on together for a step",
-        "test_arrivals.py",
-        "stack_arrives",
     ),
     Mutant(
         LBFGS,

@@ -510,7 +510,7 @@ def test_stacks_that_do_not_fit_are_refused():
             KERNELS.lower_gradient(bad, G, G.copy(), small, small.copy())
     with pytest.raises(ValueError, match="square"):
         KERNELS.displacement(np.zeros((2, 4, 6)), 0.1, np.zeros((2, 6, 6)))
-    with pytest.raises(ValueError, match="expected 72 of 8"):  # frames are of 2k×2k matrices
+    with pytest.raises(ValueError, match="expected 576 of 8"):  # frames are of 2k×2k matrices
         KERNELS.learn(0.1, *(small,) * 5, small, small, None, *(0.0,) * 13, *(small,) * 3)
 
 
