@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import stiefel
 from stiefel import Euclidean, Stiefel
 from stiefel.geometry.ray import Secant
-from stiefel.solvers import LearnedMetric, arrivals, memory
+from stiefel.solvers import LearnedMetric, arrivals, memory, stack_pairs
 from stiefel.solvers.aims import matrix_aim, slope_and_curve
 from stiefel.solvers.learned_metric import (
     Learned,
@@ -26,7 +26,7 @@ from stiefel.solvers.stack_pairs import direction_apart, looked_at
 from stiefel.types import Metric
 from test_compiled_leaves import KERNELS, LEAVES, tree_of
 
-RULES = LearnedMetric()
+RULES = LearnedMetric(settled=5, thinning=3)  # some steps are passed over
 STACKS = [i for i, (_, shape, *_) in enumerate(LEAVES) if len(shape) > 2 and shape[-1] in (2, 3)]
 STACKS = [i for i in STACKS if LEAVES[i][3] != 4]  # rotations have kernels of their own
 WHICH = st.lists(st.integers(0, len(LEAVES) - 1), min_size=1, max_size=5)
@@ -125,13 +125,21 @@ def test_a_tree_arrives_as_in_the_text(seed, steps, which):
     several_steps(geometry, X, drawn(which, rng), rng, steps, False)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(STACKS), st.booleans())
-def test_a_stack_arrives_as_in_the_text(seed, steps, which, apart):
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 12),
+    st.sampled_from(STACKS),
+    st.sampled_from(("one", "together", "apart")),
+)
+def test_a_stack_arrives_as_in_the_text(seed, steps, which, how):
     rng = np.random.default_rng(seed)
     tree, (X,), *_ = tree_of((which,), rng)
     gradients = drawn((which,), rng)
-    several_steps(tree.factors[0], X, lambda: gradients()[0], rng, steps, apart)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("APART", "TOGETHER"):  # random gradients are coupled
+            patch.setattr(stack_pairs, name, 2.0 if how == "apart" else 0.0)
+        several_steps(tree.factors[0], X, lambda: gradients()[0], rng, steps, how != "one")
 
 
 def test_nothing_is_learned_without_rules():
