@@ -69,9 +69,9 @@ def several_steps(geometry, X, gradient, rng, steps, stack, rules=RULES):
     for _ in range(steps):
         T = geometry.scale(-(10.0 ** rng.uniform(-2, 1)), at.G)
         _, curve = slope_and_curve(geometry, X, at, T, metric_of(geometry, of_kernel), pairs)
-        new = problem.known(1.0, geometry.gradient(X, gradient()))
         t = 0.3 / max(curve.length, 1e-3)
-        curve(t)
+        X = curve(t)
+        new = problem.known(1.0, geometry.gradient(X, gradient()))
         pair = curve.secant_pair(t, at, new)
         sy = abs(geometry.dot(pair.s, pair.y)) + 0.1
         ends = X, new.G
