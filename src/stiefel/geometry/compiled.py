@@ -9,7 +9,6 @@ formulas.
 from __future__ import annotations
 
 import sys
-from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -303,10 +302,9 @@ class LandingRay(FastTangentRay):
         self._first, self._span = first, span
         self._know(*small)
 
-    @cached_property
+    @property
     def _frame(self) -> Frame:  # type: ignore[override]
-        whole = self.whole
-        return Frame(whole[0], whole[1], whole[2], whole[3])
+        return Frame(*self.whole)
 
     def __call__(self, t: float) -> Array:
         first = self._first
@@ -328,5 +326,5 @@ class LandingRay(FastTangentRay):
         small, E = np.empty((4, size, size), dtype), E if E.flags.c_contiguous else rows(E)
         of_step = X, self._U, self.whole, N, t, start.G, start.rotation, Y, E, self._span
         square, slope, change = self._kernels.compiled.matrix_landing(*of_step, G, s, y, small)
-        seen = Curvature(t, self._frame, small[2], small[3], change)
+        seen = Curvature(t, self.whole, small[2], small[3], change)
         return (G, square, small[0], small[1]), Secant(s, y, seen, None, slope)

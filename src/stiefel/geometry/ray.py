@@ -49,7 +49,7 @@ class Curvature(NamedTuple):
     """Small matrices from which a step tells about second derivatives; see `squares`."""
 
     t: Array | float
-    frame: Frame  # of the ray
+    frame: Frame | Array  # of the ray; compiled ones may have it in one array
     B: Array  # the rotation part of y
     yy: Array  # yᴴy
     square: float | None = None  # its trace, where it came for free

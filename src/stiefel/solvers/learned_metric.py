@@ -184,10 +184,10 @@ class LearnedMetric:
 
     def _look_at_once(self, fast: Any, seen: Curvature, old: Learned) -> Learned:
         """`_accumulate` and `_refresh` in one compiled call."""
-        (t, frame, B, yy, _), count, metric = seen, old.steps + 1, old.metric
+        (t, (gram, basis, _, K), B, yy, _), count, metric = seen, old.steps + 1, old.metric
         room = np.empty((3, *B.shape), B.dtype)
         P, R, D = room[0], room[1], room[2]
-        known = t, frame.gram, frame.basis, frame.generator, B, yy, old.P, old.R, metric.D
+        known = t, gram, basis, K, B, yy, old.P, old.R, metric.D
         found = fast.learn(*known, *self._numbers(old), P, R, D)
         if found is None:
             return old.counted()
@@ -421,5 +421,6 @@ def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> boo
 
 def _is_small(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     k = array_kernels(factor, x)
-    least = max(INVARIANCE, INVARIANT_ULPS * k.eps(x))
-    return math.sqrt(float(k.squared_frobenius(rotation))) <= least * scale
+    eps = DOUBLE if k.pure_numpy and x.dtype.char in "dD" else k.eps(x)
+    least = max(INVARIANCE, INVARIANT_ULPS * eps)
+    return math.sqrt(k.squared_frobenius(rotation)) <= least * scale
