@@ -3,7 +3,7 @@
  * Each repeats a formula of the library, by the same name, and `tests/test_compiled.py` compares
  * the two.  The library works without this module, more slowly where matrices are small.
  */
-#include "arrivals.h"
+#include "landings.h"
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"

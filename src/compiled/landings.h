@@ -1,6 +1,6 @@
-/* Steps of one matrix; see arrivals.c. */
-#ifndef STIEFEL_ARRIVALS_H
-#define STIEFEL_ARRIVALS_H
+/* Steps of one matrix; see landings.c. */
+#ifndef STIEFEL_LANDINGS_H
+#define STIEFEL_LANDINGS_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -2,7 +2,7 @@
  *
  * The formulas are those of matrices.inc and pairs.c; here they follow each other in one call.
  */
-#include "arrivals.h"
+#include "landings.h"
 
 #include <math.h>
 
