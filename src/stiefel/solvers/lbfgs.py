@@ -240,8 +240,8 @@ class LBFGS:
         pairs, gamma, aimed, learned = kept
         if aimed is not None and aimed[1] < -LEAST_COSINE * at.norm * aimed[2].length:
             aim = Aim(*aimed, metric=learned[0].metric)
-            bare = at if at.aux is None else at._replace(aux=None)
-            new = x, bare, aim, pairs, learned, gamma, len(pairs.rows), False, taken.watch
+            at = at if at.aux is None else at._replace(aux=None)
+            new = x, at, aim, pairs, learned, gamma, len(pairs.rows), False, taken.watch
             return State(*new, rows, None, -0.5 * aim.slope)
         here = problem, x, at, pairs, learned, gamma, rows, taken.watch
         return self._aimed(*here, after=True, aimed=aimed)
@@ -268,8 +268,7 @@ class LBFGS:
             learned = metric.observe(geometry, x, pair, learned)
         if plain:
             of_step = pair, sy, least, s.pairs.rows, gamma, x, at.G, learned[0].metric
-            where = self.longest, curve, lesson
-            if found := matrix_arrival(geometry, pairs, *of_step, *where):
+            if found := matrix_arrival(geometry, pairs, *of_step, self.longest, curve, lesson):
                 if metric is not None and lesson is not None:
                     learned = (metric.taught(learned[0], lesson, found[3]),)
                 return *found[:3], learned
