@@ -21,9 +21,11 @@ from stiefel.solvers.learned_metric import (
     raised_by_learned,
 )
 from stiefel.solvers.memory import apply_inverse, remember, smoothed
+from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
+from stiefel.solvers.secant_search import SearchStep
 from stiefel.solvers.stack_pairs import direction_apart, looked_at
-from stiefel.types import Metric
+from stiefel.types import Gradient, Metric
 from test_compiled_leaves import KERNELS, LEAVES, tree_of
 
 RULES = LearnedMetric(settled=5, thinning=3)  # some steps are passed over
@@ -75,8 +77,9 @@ def several_steps(geometry, X, gradient, rng, steps, stack, rules=RULES):
         pair = curve.secant_pair(t, at, new)
         sy = abs(geometry.dot(pair.s, pair.y)) + 0.1
         ends = X, new.G
+        taken = SearchStep(t, X, new, pair, sy, Watch())
         found = arrivals.leaves_arrival(
-            rules, 0.9, geometry, pairs, pair, sy, 0.0, pairs.rows, gamma, *ends, of_kernel
+            rules, 0.9, geometry, pairs, taken, 0.0, pairs.rows, gamma, of_kernel
         )
         assert found is not None
         pairs, of_kernel, gamma, aimed = found
@@ -152,13 +155,13 @@ def test_leaves_that_the_kernel_cannot_learn_from_are_left_to_the_text():
     rng = np.random.default_rng(1)
     geometry, X, gradient, _ = tree_of((0, 1), rng)
     G, learned = gradient(), (Learned(Metric()),) * 2
-    pairs = memory.no_pairs(geometry, G, 3)
-    pair = Secant(G, G, leaves=tuple(map(Secant, G, G)))  # nothing is said of curvature
-    known = pairs, pair, 1.0, 0.0, (), 0.0, X, G, learned
-    assert arrivals.leaves_arrival(RULES, 0.9, geometry, *known) is None
-    seen = [Secant(g, g, None, 1.0) for g in G]
-    flat = pairs, pair._replace(leaves=tuple(seen)), 1.0, 1.0, (), 0.0, X, G, learned
-    assert arrivals.leaves_arrival(RULES, 0.9, geometry, *flat) is None  # ⟨s, y⟩ < ‖y‖ = √2
+    pairs, at = memory.no_pairs(geometry, G, 3), Gradient(1.0, G, 1.0)
+    silent = Secant(G, G, leaves=tuple(map(Secant, G, G)))  # nothing is said of curvature
+    flat = silent._replace(leaves=tuple(Secant(g, g, None, 1.0) for g in G))
+    for pair, least in ((silent, 0.0), (flat, 1.0)):  # ⟨s, y⟩ = 1 < ‖y‖ = √2
+        taken = SearchStep(1.0, X, at, pair, 1.0, Watch())
+        known = pairs, taken, least, (), 0.0, learned
+        assert arrivals.leaves_arrival(RULES, 0.9, geometry, *known) is None
 
 
 def test_what_are_no_such_arrivals_is_refused():

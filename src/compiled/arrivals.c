@@ -137,9 +137,9 @@ static void look(const Rules *r, Leaf *leaf, Lesson *l, void *room)
         told->power = r->power, told->memory = r->memory, told->range = r->column_range;
         told->news = l->steps >= r->least ? r->news : INFINITY;
         told->change = late ? r->late_change : r->column_change, told->least = r->dwarfed;
-        learn_matrices(leaf->entry, leaf->many, leaf->k, told, l->P, l->R, leaf->D, &l->sums, l->found,
-                       l->found + bytes, l->found + 2 * bytes, room);
-        leaf->D = l->sums.replaced ? l->found + 2 * bytes : leaf->D;
+        void *out[3] = {l->found, l->found + bytes, l->found + 2 * bytes};
+        learn_from_step(leaf->entry, leaf->many, leaf->k, told, l->P, l->R, leaf->D, &l->sums, out, room);
+        leaf->D = l->sums.replaced ? out[2] : leaf->D;
     }
     if (l->sums.seen && l->steps >= r->least)
         rotate(r, l->sums.sums, leaf);

@@ -19,20 +19,19 @@
 #include "complex_entries.inc"
 #include "metric.inc"
 
+void learn_from_step(size_t entry, Py_ssize_t many, Py_ssize_t k, const Told *told, const void *P,
+                     const void *R, const void *E, Sums *sums, void *const *out, void *room)
+{
+    if (entry == sizeof(double))
+        d_learn(many, k, told, P, R, E, sums, out[0], out[1], out[2], room);
+    else
+        z_learn(many, k, told, P, R, E, sums, out[0], out[1], out[2], room);
+}
+
 int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
                  double change, double *D, double *room)
 {
     return d_differ(1, k, P, R, ratio, E, change, D, room);
-}
-
-void learn_matrices(size_t entry, Py_ssize_t many, Py_ssize_t k, const Told *told, const void *P,
-                    const void *R, const void *D, Sums *sums, void *P_new, void *R_new, void *D_new,
-                    void *room)
-{
-    if (entry == sizeof(double))
-        d_learn(many, k, told, P, R, D, sums, P_new, R_new, D_new, room);
-    else
-        z_learn(many, k, told, P, R, D, sums, P_new, R_new, D_new, room);
 }
 
 /* So many k×k matrices of doubles, or of complex ones. */
@@ -130,7 +129,7 @@ PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
     void *room = workspace(&a, e * (size_t)(7 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    learn_matrices(e, many, k, &told, P, R, E, &s, out[0], out[1], out[2], room);
+    learn_from_step(e, many, k, &told, P, R, E, &s, out, room);
     if (!s.seen)
         return finish(&a, Py_NewRef(Py_None));
     return finish(&a, Py_BuildValue("dddddddi", s.weight, s.judged, s.ratio, s.sums[0], s.sums[1],

@@ -5,10 +5,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* Whether the mean metric D of P and R differs from E by more than `change`; room for 5k². */
-int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
-                 double change, double *D, double *room);
-
 /* What a step tells, and how it is learned from; the names are those of `LearnedMetric`. */
 typedef struct {
     double t, power, memory, news, change, range, least;
@@ -21,11 +17,14 @@ typedef struct {
     int seen, replaced;
 } Sums;
 
-/* P⁺, R⁺ and D⁺ of so many k×k matrices, whose entries have so many bytes, from P, R and D or NULL; room
- * for 7k² entries. */
-void learn_matrices(size_t entry, Py_ssize_t many, Py_ssize_t k, const Told *told, const void *P,
-                    const void *R, const void *D, Sums *sums, void *P_new, void *R_new, void *D_new,
-                    void *room);
+/* `LearnedMetric._accumulate` and the comparison of D in `_refresh`, of so many k×k matrices whose
+ * entries have so many bytes; E may be NULL for I, out is P⁺, R⁺ and D⁺.  Room for 7k² entries. */
+void learn_from_step(size_t entry, Py_ssize_t many, Py_ssize_t k, const Told *told, const void *P,
+                     const void *R, const void *E, Sums *sums, void *const *out, void *room);
+
+/* Whether the mean metric D of P and R differs from E by more than `change`; room for 5k². */
+int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
+                 double change, double *D, double *room);
 
 /* `solvers.leaves.weighed` of so many parts. */
 void weigh(Py_ssize_t size, const double *ss, const double *yy, double *N, double *W, double unit,

@@ -33,6 +33,7 @@ from .aims import aimed_leaves, room_for_leaves
 from .leaf_kinds import MATRIX, SPAN, leaf_kinds, matrices_of, stack_kind
 from .learned_metric import Learned, LearnedMetric, one_more_step, only_turns
 from .memory import Pairs, with_row
+from .secant_search import SearchStep
 from .stack_pairs import looked_at
 
 Arrival = tuple[Pairs, tuple[Learned, ...], float, tuple[Tangent, float, Curve] | None]
@@ -56,22 +57,20 @@ def leaves_arrival(
     c2: float,
     geometry: Manifold,
     pairs: Pairs,
-    pair: Secant,
-    sy: float,
+    taken: SearchStep,
     least: float,
     needed: tuple[int, ...],
     gamma: float,
-    X: Point,
-    G: Cotangent,
     learned: tuple[Learned, ...],
 ) -> Arrival | None:
     """Pairs, what is learned by these ``rules``, γ, and where to go.
 
-    None where there is no such kernel, no block, or no ⟨s, y⟩ above ``least`` ‖y‖.  Matrices of a
+    None where there is no such kernel, no block, or no ⟨s, y⟩ above ``least`` t‖y‖.  Matrices of a
     stack are looked at one by one, by c₂ of the search; if they are apart, where to go is open.
     """
+    t, X, (_, G, *_), pair, sy, _ = taken
     tree = _tree_of(geometry, X, G, pair) if type(pairs.S) is np.ndarray else None
-    if tree is None or not sy > least * _length(tree.pairs):
+    if tree is None or not sy > least * t * _length(tree.pairs):
         return None
     if len(learned) == 1 and learned[0].P is None and only_turns(tree.pairs[0].curvature):
         rules = None  # there is nothing to weigh it against
@@ -105,7 +104,7 @@ def leaves_arrival(
 def _tree_of(geometry: Manifold, X: Point, G: Cotangent, pair: Secant) -> _Tree | None:
     """None where the kernel does not serve."""
     if not isinstance(X, tuple):
-        kind = stack_kind(geometry, X)
+        kind = stack_kind(geometry, X) if X.ndim > 2 else None
         if kind is None or not has_few_columns(X):
             return None
         one = (kind,), (matrices_of(kind, X),), (X,), (G,), (pair.s,), (pair.y,), (pair,)
