@@ -17,6 +17,7 @@ PyObject *units_prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_point(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_weighed(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *vectors_apart(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_vector_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_products(PyObject *, PyObject *const *, Py_ssize_t);

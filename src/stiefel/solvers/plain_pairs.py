@@ -25,7 +25,13 @@ from stiefel.geometry.ray import PairPlace, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
 from .memory import Pairs, bordered, free_row, place_for, room_for, rows_with
-from .stack_pairs import vectors_apart
+from .stack_pairs import (
+    LAST_STEPS,
+    LEAST_MOVED,
+    VECTORS_APART,
+    length_of_vectors,
+    vectors_apart,
+)
 from .vector_scales import VectorScales, learned_from, with_scales
 
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
@@ -153,14 +159,18 @@ def parted(geometry: Manifold, pairs: Pairs, x: Point) -> Pairs | None:
     """Pairs of a stack of unit vectors, each with its own recursion; None if they are coupled.
 
     They are looked at when there are so many pairs for the first time: a look takes as long as
-    some steps.
+    some steps, where it is not compiled.
     """
     if pairs.in_use not in LOOKED_AT or pairs.S is None or not hasattr(x, "shape"):
         return None
-    if x.dtype.kind == "c":  # whose numbers stand in pairs
+    if not (n := length_of_vectors(geometry, x)):
         return None
+    if (fast := _compiled_for(x)) is not None:
+        known = pairs.S, pairs.rows[-LAST_STEPS:], n, LEAST_MOVED, VECTORS_APART
+        if not fast.vectors_apart(*known) < VECTORS_APART:
+            return None
     S, Y = pairs.S.astype(x.dtype).reshape(2, len(pairs.diagonal), *x.shape)
-    apart = vectors_apart(geometry, S, Y, pairs.rows)
+    apart = vectors_apart(S, Y, pairs.rows)
     return apart and Pairs(S, Y, *pairs[2:5], apart=apart)
 
 
