@@ -41,6 +41,7 @@ static PyMethodDef kernels[] = {
     KERNEL(plain_vector_pair),
     KERNEL(plain_units_pair),
     KERNEL(plain_products),
+    KERNEL(plain_squares),
     KERNEL(plain_remember),
     KERNEL(plain_units_direction),
     KERNEL(plain_direction),

@@ -219,6 +219,11 @@ PyObject *plain_vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t co
     return finish(&o, Py_BuildValue("dd", out[0], out[1]));
 }
 
+static PyObject *six(const double *out)
+{
+    return Py_BuildValue("dddddd", out[0], out[1], out[2], out[3], out[4], out[5]);
+}
+
 static Units units_known(Arrays *a, PyObject *object, Py_ssize_t k, enum Access access)
 {
     double *known = doubles(a, object, 5 * k, access);
@@ -244,13 +249,13 @@ PyObject *units_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count
 }
 
 /* units_prepare(X, by_rows, U, G, known, lossy, owned) -> Σθ², the largest θ² and |⟨x, x⟩ − 1|, how
- * many θ² are less than so little of ⟨u, u⟩, and ⟨G, U⟩; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M
+ * many θ² are less than so little of ⟨u, u⟩, ⟨G, U⟩ and Σ(⟨x, x⟩ − 1)²; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M
  * and ⟨g, u⟩ of every vector.  If U is `owned`, lossy vectors of it are made tangent first. */
 PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Layout by;
-    double out[5];
+    double out[6];
     if (!counted(count, 7))
         return NULL;
     int owned = args[6] == Py_True;
@@ -266,7 +271,7 @@ PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (isnan(out[0])) /* comparisons hide a NaN */
         out[1] = out[2] = out[0];
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
+    return finish(&a, six(out));
 }
 
 /* units_point(X, by_rows, U, known, t, Y) */
@@ -323,7 +328,7 @@ static void refuse_others(Arrays *a, const Block *b, Layout by)
 
 /* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found, D, each) ->
  * ⟨y, Dy⟩, ⟨G⁺, s⟩: `units_pair` into the last of those rows, with the products of all of them.  D, a
- * number for each of a row, and `each`, which becomes ‖y_i‖², may be None. */
+ * number for each of a row, and `each`, which becomes ‖s_i‖² and then ‖y_i‖², may be None. */
 PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -338,7 +343,7 @@ PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t cou
     const double *G = doubles(&a, args[5], to.n, READ), *G_new = doubles(&a, args[6], to.n, READ);
     double *found = room_for_products(&a, args[9], &to);
     const double *D = optional_array(&a, args[10], to.n, sizeof(double));
-    double *each = args[11] == Py_None ? NULL : doubles(&a, args[11], by.k, WRITE);
+    double *each = args[11] == Py_None ? NULL : doubles(&a, args[11], 2 * by.k, WRITE);
     refuse_others(&a, &to, by);
     if (a.failed)
         return finish(&a, NULL);
@@ -360,7 +365,7 @@ PyObject *plain_units_direction(PyObject *self, PyObject *const *args, Py_ssize_
 {
     Arrays a = {.count = 0};
     Layout by;
-    double out[5];
+    double out[6];
     if (!counted(count, 15))
         return NULL;
     Combination c = combination_of(&a, args);
@@ -376,5 +381,5 @@ PyObject *plain_units_direction(PyObject *self, PyObject *const *args, Py_ssize_
     if (isnan(out[0])) /* comparisons hide a NaN */
         out[1] = out[2] = out[0];
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
+    return finish(&a, six(out));
 }

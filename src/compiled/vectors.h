@@ -21,6 +21,7 @@ PyObject *vectors_apart(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_vector_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_products(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *plain_squares(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_remember(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_direction(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_direction(PyObject *, PyObject *const *, Py_ssize_t);

@@ -39,20 +39,23 @@ static double learn_scales(Py_ssize_t k, const double *restrict ss, const double
     return change / (double)k;
 }
 
-/* units_weighed(‖s_i‖², ‖y_i‖², (N, W, D), D in use or None, least share, most, huge) -> the score of D
+/* units_weighed((‖s_i‖², ‖y_i‖²), (N, W, D), D in use or None, least share, most, huge) -> the score of D
  * for this step and what is new in the D with it; or None, and everything as it was, where sums are
  * huge, or less than the inverse of that */
 PyObject *units_weighed(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t k = ANY;
+    Py_ssize_t both = ANY;
     double sums[4], change = 0.0;
-    if (!counted(count, 7))
+    if (!counted(count, 6))
         return NULL;
-    const double *ss = real_numbers(&a, args[0], &k, READ), *yy = real_numbers(&a, args[1], &k, READ);
-    double *N = array(&a, args[2], 3 * k, sizeof(double), WRITE);
-    const double *used = optional_array(&a, args[3], k, sizeof(double));
-    double least = number(&a, args[4]), most = number(&a, args[5]), huge = number(&a, args[6]);
+    const double *ss = real_numbers(&a, args[0], &both, READ);
+    Py_ssize_t k = both / 2;
+    double *N = array(&a, args[1], 3 * k, sizeof(double), WRITE);
+    const double *used = optional_array(&a, args[2], k, sizeof(double)), *yy = ss + k;
+    double least = number(&a, args[3]), most = number(&a, args[4]), huge = number(&a, args[5]);
+    if (!a.failed && both % 2)
+        refuse(&a, "expected two numbers for each vector");
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS

@@ -87,7 +87,7 @@ class Secant(NamedTuple):
     # In a memory s and y are None; products of its `PairPlace` with y and with G⁺.
     kept: Any = None
     leaves: tuple[Secant, ...] = ()  # of a tree, one pair a leaf
-    vectors: tuple[Array, Array] | None = None  # ‖s_i‖² and ‖y_i‖² of unit vectors, where wanted
+    vectors: Array | None = None  # ‖s_i‖² and ‖y_i‖² of unit vectors, where wanted
 
 
 @kernel

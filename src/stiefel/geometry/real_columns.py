@@ -80,7 +80,9 @@ class RealCircle:
         self._kernels, self.fast = kernels, _for_kernels(kernels, X, U, self.by_rows)
         G, U = G if G is None else rows(G), rows(U)
         prepare = _prepare if self.fast is None else self.fast.units_prepare
-        layout, with_G = self._leave(X, G, into), U if G is None else G
+        one = (X.shape[-2], 1) if self.by_rows else (1, X.shape[-1])
+        room = np.empty((5, *X.shape[:-2], *one), X.dtype)
+        layout, with_G = self._leave(X, G, into, room), U if G is None else G
         numbers = prepare(*layout, U, with_G, self._known, TangentRay.LOSSY, False)
         self.slope = numbers[4]
         if numbers[3]:
@@ -93,8 +95,9 @@ class RealCircle:
         """The curves from another point along the direction of ``pairs``, which is written to T."""
         new = object.__new__(type(self))
         new._kernels, new.fast = self._kernels, self.fast
-        matrix, by_rows = new._leave(X, G, into)
-        known = *pairs, rows(G), T, matrix, by_rows, new._known, TangentRay.LOSSY
+        room = np.empty(self._known.shape)
+        matrix, by_rows = new._leave(X, G, into, room)
+        known = *pairs, rows(G), T, matrix, by_rows, room, TangentRay.LOSSY
         numbers = self.fast.plain_units_direction(*known)
         if numbers[3]:  # T is rounding: made anew, as a resumed run makes it from T
             RealCircle.__init__(new, self._kernels, X, T, G, into)
@@ -103,15 +106,14 @@ class RealCircle:
         new._measure(numbers)
         return new
 
-    def _leave(self, X: Array, G: Array | None, into: PairPlace | None) -> tuple[Array, bool]:
-        """Room for what will be known; how kernels take X."""
-        self._X, self._G, shape = X, G, X.shape
-        self.place = into if self.fast is not None else None
-        self._looks = into is not None and into.looks
+    def _leave(
+        self, X: Array, G: Array | None, into: PairPlace | None, known: Array
+    ) -> tuple[Array, bool]:
+        """Room for what will be ``known``; how kernels take X."""
+        self._X, self._G, self._known = X, G, known
+        self.place = into
         whole = X, self.by_rows
-        self._layout = whole if self.fast is None else _as_matrix(*whole)
-        one = (shape[-2], 1) if self.by_rows else (1, shape[-1])
-        self._known = np.empty((5, *shape[:-2], *one), X.dtype)
+        self._layout = whole if self.fast is None or X.ndim == 2 else _as_matrix(*whole)
         return self._layout
 
     def _measure(self, numbers: tuple[float, ...]) -> None:
@@ -162,22 +164,24 @@ class RealCircle:
         y += new.G
         y -= old.G
         pair = Secant(s, y, None, float(np.vdot(y, y)))
-        if not self._looks:
+        if self.place is None or not self.place.looks:
             return pair
-        return pair._replace(vectors=(t * t * self._squares, unit_products(y, y, self.by_rows)))
+        seen = np.stack([t * t * self._squares, unit_products(y, y, self.by_rows)])
+        return pair._replace(vectors=seen)
 
     def _slopes_with(self, G: Array) -> Array:
         """⟨g, u⟩ of the vectors."""
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        if self.place is not None and G is self._G:
-            (block, used, scales, _), found = self.place, np.empty(2 * len(self.place.block))
-            each = np.empty_like(self._squares) if self._looks else None
+        if G is self._G and self.place is not None:
+            block, used, scales, looks = self.place
+            found, each = np.empty(2 * len(block)), None
+            if looks:
+                each = np.empty((2, *self._known.shape[1:]))
             known = *self._layout, self._U, self._known, t, G, rows(G_new)
             square, slope = self.fast.plain_units_pair(*known, block, used, found, scales, each)
-            vectors = None if each is None else (t * t * self._squares, each)
-            return Secant(None, None, None, square, slope, found, (), vectors)
+            return Secant(None, None, None, square, slope, found, (), each)
         numbers = self._known.copy()
         numbers[4] = self._slopes_with(G)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)
@@ -194,19 +198,21 @@ class RealCircle:
 
 def _prepare(
     X: Array, by_rows: bool, U: Array, G: Array, known: Array, lossy: float, owned: bool
-) -> tuple[float, float, float, float, float]:
+) -> tuple[float, float, float, float, float, float]:
     """Σθ², the largest θ² and |⟨x, x⟩ − 1|, how many θ² are so little of their ⟨u, u⟩, ⟨G, U⟩.
 
-    ``known`` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M and ⟨g, u⟩.  An ``owned`` U may be changed: then
-    lossy vectors are made tangent first.
+    The last is Σ(⟨x, x⟩ − 1)².  ``known`` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M and ⟨g, u⟩.  An
+    ``owned`` U may be changed: then lossy vectors are made tangent first.
     """
     a, b, c, slopes = (unit_products(*pair, by_rows) for pair in ((X, X), (X, U), (U, U), (G, U)))
+    excess = a - 1.0
     squares = c - b * b * (2.0 - a)
     is_lossy = ~(squares >= lossy * c)
     if owned and is_lossy.any():
         U -= X * np.where(is_lossy, b, 0.0)
         return _prepare(X, by_rows, U, G, known, lossy, False)
-    known[0], known[1], known[2] = 0.5 * (a - 1.0), b - b * a, squares
+    known[0], known[1], known[2] = 0.5 * excess, b - b * a, squares
     known[3], known[4] = b, slopes
-    largest = float(squares.max()), float(np.abs(a - 1.0).max())
-    return float(squares.sum()), *largest, float(is_lossy.sum()), float(slopes.sum())
+    largest = float(squares.max()), float(np.abs(excess).max())
+    sums = float(squares.sum()), float(slopes.sum()), float(np.vdot(excess, excess))
+    return sums[0], *largest, float(is_lossy.sum()), *sums[1:]

@@ -278,12 +278,9 @@ class LBFGS:
         pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
         yy = plain_pairs.scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
-            pairs, other = plain_pairs.seen_vectors(pairs, pair)
-            if other:
-                kept = plain_pairs.remember_plain(pairs, pair, sy, yy, at)
-                pairs, yy = plain_pairs.rescaled(kept, pair, at.G)
-                pairs, gamma = self._parted(problem, s, pairs, x), smoothed(gamma, sy / yy)
-                return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, True)
+            if pair.vectors is not None:
+                pairs, pair = plain_pairs.seen_vectors(pairs, pair, at.G)
+                yy = plain_pairs.scaled_change(pairs, pair)
             gamma = smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at

@@ -42,6 +42,7 @@ SINGLE_FROM = 512
 LONG_PLAIN = 16_384
 ROOM_FOR_MORE = 300_000  # numbers of all s together: beyond, more pairs cost more than they save
 LOOKED_AT = (10, 15, 20, 25, 30)  # pairs in use when vectors of a stack are looked at one by one
+OTHERS = ()  # products of a pair in a memory that are to be made again
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
@@ -127,11 +128,12 @@ def remembered_and_aimed(
 
     ``curve`` has led to x, and has written its pair into its place.
     """
-    (B, rows, *_), G = curve.place, at.G
-    found, numbers = _products_of(curve.fast, pairs, pair, yy, at, rows), _copied(pairs)
-    inverse, diagonal, changes = numbers
-    new = Pairs(B, None, inverse, diagonal, rows, changes, vectors=pairs.vectors)
-    T, known = np.empty(G.shape, G.dtype), (B, rows, found, sy, *numbers, gamma, pairs.scales)
+    (B, rows, *_), G, vectors = curve.place, at.G, pairs.vectors
+    D = None if vectors is None else vectors.entries
+    found = _products_of(curve.fast, pairs, pair, yy, at, rows)
+    numbers = inverse, diagonal, changes = _copied(pairs)
+    new = Pairs(B, None, inverse, diagonal, rows, changes, None, None, vectors)
+    T, known = np.empty(G.shape, G.dtype), (B, rows, found, sy, *numbers, gamma, D)
     return new, T, curve.aimed_by(x, G, T, known, place_for(new))  # type: ignore[arg-type]
 
 
@@ -146,9 +148,9 @@ def _products_of(
     """The products of ``rows``, of which the last holds the pair, with y and the gradient."""
     B, found = pairs.S, pair.kept
     assert B is not None
-    ordinary = B.dtype.char == "d" or (_is_ordinary(yy) and _is_ordinary(at.norm * at.norm))
-    if found is not None and ordinary:
-        return found  # type: ignore[no-any-return]
+    if type(found) is np.ndarray:
+        if B.dtype.char == "d" or (_is_ordinary(yy) and _is_ordinary(at.norm * at.norm)):
+            return found
     ends = (None, None) if found is not None else (_numbers(pair.s), _numbers(pair.y))
     found, scales = np.empty(2 * len(B)), (_scale(B, math.sqrt(yy)), _scale(B, at.norm))
     fast.plain_products(B, rows, *ends, _numbers(at.G), scales, found, pairs.scales)
@@ -185,31 +187,39 @@ def scaled_change(pairs: Pairs, pair: Secant) -> float:
     return float(y.dot(pairs.scales * y))
 
 
-def seen_vectors(pairs: Pairs, pair: Secant) -> tuple[Pairs, bool]:
-    """``pairs`` that know the pair's vectors; whether these have another D now."""
-    if pair.vectors is None or pairs.vectors is None:
-        return pairs, False
-    ss, yy = pair.vectors
-    known = learned_from(pairs.vectors, ss, yy, _compiled_for(ss))
-    return pairs._replace(vectors=known), known.due
+def seen_vectors(pairs: Pairs, pair: Secant, G: Cotangent) -> tuple[Pairs, Secant]:
+    """``pairs`` that know the pair's vectors, and what ``pair`` is to them if they get another D."""
+    vectors, seen = pairs.vectors, pair.vectors
+    if seen is None or vectors is None:
+        return pairs, pair
+    vectors = learned_from(vectors, seen, _compiled_for(seen))
+    pairs = Pairs(*pairs[:8], vectors)
+    if not vectors.due:
+        return pairs, pair
+    g = _numbers(G)
+    vectors = with_scales(vectors, g if G.dtype.kind == "f" else g.reshape(-1, 2))
+    yy = seen[1] if vectors.used is None else vectors.used * seen[1]
+    kept = None if pair.kept is None else OTHERS
+    return rescaled(pairs, vectors), pair._replace(square=float(yy.sum()), kept=kept)
 
 
-def rescaled(pairs: Pairs, pair: Secant, G: Cotangent) -> tuple[Pairs, float]:
-    """``pairs`` with the D that vectors have now, and ⟨y, Dy⟩ of ``pair``, the newest; 2m²nk."""
-    assert pairs.S is not None and pairs.vectors is not None and pair.vectors is not None
-    assert pairs.changes is not None
-    g, B, most = _numbers(G), pairs.S, len(pairs.diagonal)
-    vectors = with_scales(pairs.vectors, g if G.dtype.kind == "f" else g.reshape(-1, 2))
-    Y, changes = B[[most + row for row in pairs.rows]], np.zeros((most, most))
-    # Squares of small numbers are lost in single precision.
-    sizes = np.array([1.0 / _scale(B, math.sqrt(pairs.changes[i, i])) for i in pairs.rows])
-    if (sizes != 1.0).any():
-        Y /= sizes[:, None]
-    if vectors.entries is not None:
-        Y *= np.sqrt(vectors.entries).astype(B.dtype)
-    changes[np.ix_(pairs.rows, pairs.rows)] = _products(Y, Y) * (sizes[:, None] * sizes)
-    yy = pair.vectors[1] if vectors.used is None else vectors.used * pair.vectors[1]
-    return pairs._replace(vectors=vectors, changes=changes, slopes=None), float(yy.sum())
+def rescaled(pairs: Pairs, vectors: VectorScales) -> Pairs:
+    """``pairs`` with the D of ``vectors``; m²nk."""
+    B, D, rows, before = pairs.S, vectors.entries, pairs.rows, pairs.changes
+    assert B is not None and before is not None
+    changes = np.zeros_like(before)
+    if rows and (fast := _compiled_for(before)) is not None:
+        fast.plain_squares(B, rows, D, (SMALL, LARGE, FINEST), before, changes)
+    elif rows:
+        Y = B[[len(before) + row for row in rows]]
+        # Squares of small numbers are lost in single precision.
+        sizes = np.array([1.0 / _scale(B, math.sqrt(before[i, i])) for i in rows])
+        if (sizes != 1.0).any():
+            Y /= sizes[:, None]
+        if D is not None:
+            Y *= np.sqrt(D).astype(B.dtype)
+        changes[np.ix_(rows, rows)] = _products(Y, Y) * (sizes[:, None] * sizes)
+    return pairs._replace(vectors=vectors, changes=changes)
 
 
 def _numbers(C: NumpyArray) -> NumpyArray:

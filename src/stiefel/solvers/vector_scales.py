@@ -65,24 +65,24 @@ class VectorScales(NamedTuple):
         return another and self.looks >= WAITING * self.changed
 
 
-def learned_from(known: VectorScales, ss: NumpyArray, yy: NumpyArray, fast: Any) -> VectorScales:
-    """``known`` after a step with these ‖s_i‖² and ‖y_i‖²; D in use is as it was."""
-    if known.numbers is None:
-        numbers = np.zeros((3, *ss.shape))
+def learned_from(known: VectorScales, seen: NumpyArray, fast: Any) -> VectorScales:
+    """``known`` after a step that was ``seen`` as ‖s_i‖² and ‖y_i‖²; D in use is as it was."""
+    numbers, used, entries, score, _, looks, changed = known
+    if numbers is None:
+        numbers = np.zeros((3, *seen.shape[1:]))
         numbers[2] = 1.0
     else:
-        numbers = known.numbers.copy()
+        numbers = numbers.copy()
     weigh = _weighed if fast is None else fast.units_weighed
-    found = weigh(ss, yy, numbers, known.used, LEAST_SHARE, RANGE, HUGE)
+    found = weigh(seen, numbers, used, LEAST_SHARE, RANGE, HUGE)
     if found is None:
         return known
-    score = SCORE_MEMORY * known.score + (1.0 - SCORE_MEMORY) * found[0]
-    return VectorScales(numbers, *known[1:3], score, found[1], known.looks + 1, known.changed)
+    score = SCORE_MEMORY * score + (1.0 - SCORE_MEMORY) * found[0]
+    return VectorScales(numbers, used, entries, score, found[1], looks + 1, changed)
 
 
 def _weighed(
-    ss: NumpyArray,
-    yy: NumpyArray,
+    seen: NumpyArray,
     numbers: NumpyArray,
     used: NumpyArray | None,
     least_share: float,
@@ -93,7 +93,7 @@ def _weighed(
 
     1/most ≤ D ≤ most.  None, and the numbers as they were, where a step tells nothing.
     """
-    N, W, D = numbers
+    (ss, yy), (N, W, D) = seen, numbers
     step, change = float(ss.sum()), float(yy.sum())
     if not (1.0 / huge < step < huge and 1.0 / huge < change < huge):
         return None
