@@ -15,7 +15,7 @@ from stiefel.types import Array, Curve, Metric
 from . import checks, real_vector
 from .metric import CANONICAL
 from .ray import Lowered, Secant, pair_by_transport
-from .real_columns import is_column_stack, units_gradient
+from .real_columns import is_column_stack, unit_products, units_gradient
 from .real_vector import RealVectorRay, is_real_vector
 from .stiefel import Stiefel
 from .unit import RowCircle
@@ -77,7 +77,6 @@ class Sphere(Stiefel):
     project_direction = _on_columns(Stiefel.project_direction)
     inner = _on_columns(Stiefel.inner)
     inner_tangent = _on_columns(Stiefel.inner_tangent)
-    raise_index = _on_columns(Stiefel.raise_index)
     lower_index = _on_columns(Stiefel.lower_index)
     cotangent_of = _on_columns(Stiefel.cotangent_of)
     bounded_length = _on_columns(Stiefel.bounded_length)
@@ -87,7 +86,8 @@ class Sphere(Stiefel):
     lift = _on_columns(Stiefel.lift)
     extrapolate = _on_columns(Stiefel.extrapolate)
     geodesic = _on_columns(Stiefel.geodesic)
-    defect = _on_columns(Stiefel.defect)
+    _raise_index = _on_columns(Stiefel.raise_index)
+    _defect = _on_columns(Stiefel.defect)
     allowed_defect = _on_columns(Stiefel.allowed_defect)
     restore = _on_columns(Stiefel.restore)
     nearest = _on_columns(Stiefel.nearest)
@@ -108,6 +108,17 @@ class Sphere(Stiefel):
             return super().gradient(X, E)
         lowered = super().gradient(X[..., None], E[..., None])
         return lowered._replace(G=lowered.G[..., 0])
+
+    def raise_index(self, X: Array, W: Array, metric: Metric | None = None) -> Array:
+        k = self.kernels_at(X)
+        if metric is not None and metric.D is None and _is_real_stack(k, X):
+            return units_gradient(k, X, W, by_rows=True).G
+        return self._raise_index(X, W, metric)
+
+    def defect(self, X: Array) -> float:
+        if _is_real_stack(self.kernels_at(X), X):
+            return float(np.abs(unit_products(X, X, by_rows=True) - 1.0).max())
+        return float(self._defect(X))
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
         if _has_columns(X):

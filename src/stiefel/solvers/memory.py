@@ -127,10 +127,12 @@ def remember(
 
 
 def free_row(needed: tuple[int, ...]) -> int:
-    """The first row that no pair in ``needed`` stands in."""
-    row = 0
-    while row in needed:
-        row += 1
+    """A row that no pair in ``needed`` stands in: the one behind as many, or the first."""
+    row = len(needed)
+    if row in needed:
+        row = 0
+        while row in needed:
+            row += 1
     return row
 
 
