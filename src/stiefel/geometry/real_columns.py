@@ -81,8 +81,10 @@ class RealCircle:
         G, U = G if G is None else rows(G), rows(U)
         prepare = _prepare if self.fast is None else self.fast.units_prepare
         one = (X.shape[-2], 1) if self.by_rows else (1, X.shape[-1])
-        room = np.empty((5, *X.shape[:-2], *one), X.dtype)
-        layout, with_G = self._leave(X, G, into, room), U if G is None else G
+        self._known = np.empty((5, *X.shape[:-2], *one), X.dtype)
+        self._X, self._G, self.place = X, G, into
+        layout = (X, self.by_rows) if self.fast is None else _as_matrix(X, self.by_rows)
+        self._layout, with_G = layout, U if G is None else G
         numbers = prepare(*layout, U, with_G, self._known, TangentRay.LOSSY, False)
         self.slope = numbers[4]
         if numbers[3]:
@@ -93,28 +95,17 @@ class RealCircle:
 
     def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> Self:
         """The curves from another point along the direction of ``pairs``, which is written to T."""
-        new = object.__new__(type(self))
-        new._kernels, new.fast = self._kernels, self.fast
-        room = np.empty(self._known.shape)
-        matrix, by_rows = new._leave(X, G, into, room)
-        known = *pairs, rows(G), T, matrix, by_rows, room, TangentRay.LOSSY
-        numbers = self.fast.plain_units_direction(*known)
+        new, fast, room = object.__new__(type(self)), self.fast, np.empty(self._known.shape)
+        new._kernels, new.fast, new.place = self._kernels, fast, into
+        new._X, new._G, new._U, new._known = X, G, T, room
+        new._layout = layout = _as_matrix(X, self.by_rows)
+        numbers = fast.plain_units_direction(*pairs, rows(G), T, *layout, room, TangentRay.LOSSY)
         if numbers[3]:  # T is rounding: made anew, as a resumed run makes it from T
             RealCircle.__init__(new, self._kernels, X, T, G, into)
             return new
-        new._U, new.slope = T, numbers[4]
+        new.slope = numbers[4]
         new._measure(numbers)
         return new
-
-    def _leave(
-        self, X: Array, G: Array | None, into: PairPlace | None, known: Array
-    ) -> tuple[Array, bool]:
-        """Room for what will be ``known``; how kernels take X."""
-        self._X, self._G, self._known = X, G, known
-        self.place = into
-        whole = X, self.by_rows
-        self._layout = whole if self.fast is None or X.ndim == 2 else _as_matrix(*whole)
-        return self._layout
 
     def _measure(self, numbers: tuple[float, ...]) -> None:
         self.squared_norm, largest, self.defect, *_ = numbers

@@ -279,14 +279,13 @@ class LBFGS:
         yy = plain_pairs.scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
             if pair.vectors is not None:
-                pairs, pair = plain_pairs.seen_vectors(pairs, pair, at.G)
-                yy = plain_pairs.scaled_change(pairs, pair)
+                pairs, pair, yy = plain_pairs.seen_vectors(pairs, pair, yy, at.G)
             gamma = smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at
                 kept, T, ahead = plain_pairs.remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
                 slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
-                own = self._parted(problem, s, kept, x)
+                own = self._parted(problem, s, kept, x) if used > s.k else kept
                 if own is kept and slope < -LEAST_COSINE * at.norm * ahead.length:
                     aim, model = Aim(T, slope, ahead, metric), s.learned
                     new = x, at, aim, kept, model, gamma, used, False, watch, rows, None

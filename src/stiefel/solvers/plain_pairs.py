@@ -187,20 +187,20 @@ def scaled_change(pairs: Pairs, pair: Secant) -> float:
     return float(y.dot(pairs.scales * y))
 
 
-def seen_vectors(pairs: Pairs, pair: Secant, G: Cotangent) -> tuple[Pairs, Secant]:
-    """``pairs`` that know the pair's vectors, and what ``pair`` is to them if they get another D."""
+def seen_vectors(
+    pairs: Pairs, pair: Secant, yy: float, G: Cotangent
+) -> tuple[Pairs, Secant, float]:
+    """``pairs`` that know the pair's vectors; what pair and ⟨y, Dy⟩ are if these get another D."""
     vectors, seen = pairs.vectors, pair.vectors
-    if seen is None or vectors is None:
-        return pairs, pair
+    assert seen is not None and vectors is not None
     vectors = learned_from(vectors, seen, _compiled_for(seen))
-    pairs = Pairs(*pairs[:8], vectors)
     if not vectors.due:
-        return pairs, pair
+        return Pairs(*pairs[:8], vectors), pair, yy
     g = _numbers(G)
     vectors = with_scales(vectors, g if G.dtype.kind == "f" else g.reshape(-1, 2))
-    yy = seen[1] if vectors.used is None else vectors.used * seen[1]
+    of_y = seen[1] if vectors.used is None else vectors.used * seen[1]
     kept = None if pair.kept is None else OTHERS
-    return rescaled(pairs, vectors), pair._replace(square=float(yy.sum()), kept=kept)
+    return rescaled(pairs, vectors), pair._replace(kept=kept), float(of_y.sum())
 
 
 def rescaled(pairs: Pairs, vectors: VectorScales) -> Pairs:
