@@ -36,7 +36,6 @@ static PyMethodDef kernels[] = {
     KERNEL(units_prepare),
     KERNEL(units_point),
     KERNEL(units_pair),
-    KERNEL(units_weighed),
     KERNEL(vectors_apart),
     KERNEL(plain_vector_pair),
     KERNEL(plain_units_pair),

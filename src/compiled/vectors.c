@@ -326,15 +326,15 @@ static void refuse_others(Arrays *a, const Block *b, Layout by)
     a->failed = 1;
 }
 
-/* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found, D, each) ->
- * ⟨y, Dy⟩, ⟨G⁺, s⟩: `units_pair` into the last of those rows, with the products of all of them.  D, a
- * number for each of a row, and `each`, which becomes ‖s_i‖² and then ‖y_i‖², may be None. */
+/* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found, D, look, learned) ->
+ * ⟨y, Dy⟩, ⟨G⁺, s⟩, and what `look_at_vectors` finds: `units_pair` into the last of those rows, with the
+ * products of all of them.  D, a number for each of a row, and the look may be None. */
 PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Layout by;
-    double out[2];
-    if (!counted(count, 12))
+    double out[2], seen[2] = {NAN, NAN};
+    if (!counted(count, 13))
         return NULL;
     Block to = block_of(&a, args[7], args[8], WRITE);
     const double *X = units(&a, args[0], args[1], &by), *U = doubles(&a, args[2], to.n, READ);
@@ -343,7 +343,8 @@ PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t cou
     const double *G = doubles(&a, args[5], to.n, READ), *G_new = doubles(&a, args[6], to.n, READ);
     double *found = room_for_products(&a, args[9], &to);
     const double *D = optional_array(&a, args[10], to.n, sizeof(double));
-    double *each = args[11] == Py_None ? NULL : doubles(&a, args[11], 2 * by.k, WRITE);
+    Look look = look_of(&a, args[11], args[12], by.k);
+    double *each = look.learned;
     refuse_others(&a, &to, by);
     if (a.failed)
         return finish(&a, NULL);
@@ -355,8 +356,10 @@ PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t cou
         PICK(units_pair_double)(by, X, U, &of, t, G, G_new, D, each, (double *)s, (double *)y, out);
     for (Py_ssize_t i = 0; i < to.n; i += PART)
         add_products(&to, i, G_new, D, found);
+    if (each != NULL)
+        look_at_vectors(by.k, &look, seen);
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("dd", out[0], out[1]));
+    return finish(&a, Py_BuildValue("dddd", out[0], out[1], seen[0], seen[1]));
 }
 
 /* plain_units_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀDY, γ, D or None, g, out, X,

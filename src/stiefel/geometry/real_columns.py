@@ -155,7 +155,7 @@ class RealCircle:
         y += new.G
         y -= old.G
         pair = Secant(s, y, None, float(np.vdot(y, y)))
-        if self.place is None or not self.place.looks:
+        if self.place is None or self.place.look is None:
             return pair
         seen = np.stack([t * t * self._squares, unit_products(y, y, self.by_rows)])
         return pair._replace(vectors=seen)
@@ -166,13 +166,13 @@ class RealCircle:
 
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
         if G is self._G and self.place is not None:
-            block, used, scales, looks = self.place
-            found, each = np.empty(2 * len(block)), None
-            if looks:
-                each = np.empty((2, *self._known.shape[1:]))
-            known = *self._layout, self._U, self._known, t, G, rows(G_new)
-            square, slope = self.fast.plain_units_pair(*known, block, used, found, scales, each)
-            return Secant(None, None, None, square, slope, found, (), each)
+            block, used, scales, look = self.place
+            found = np.empty(2 * len(block))
+            new = None if look is None else np.empty((3, *self._known.shape[1:]))
+            known = *self._layout, self._U, self._known, t, G, rows(G_new), block, used, found
+            square, slope, *seen = self.fast.plain_units_pair(*known, scales, look, new)
+            vectors = None if look is None else (new, *seen)
+            return Secant(None, None, None, square, slope, found, (), vectors)
         numbers = self._known.copy()
         numbers[4] = self._slopes_with(G)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)

@@ -279,7 +279,7 @@ class LBFGS:
         yy = plain_pairs.scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
             if pair.vectors is not None:
-                pairs, pair, yy = plain_pairs.seen_vectors(pairs, pair, yy, at.G)
+                pairs, pair, yy = plain_pairs.seen_vectors(pairs, pair, yy, at)
             gamma = smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at

@@ -42,7 +42,6 @@ SINGLE_FROM = 512
 LONG_PLAIN = 16_384
 ROOM_FOR_MORE = 300_000  # numbers of all s together: beyond, more pairs cost more than they save
 LOOKED_AT = (10, 15, 20, 25, 30)  # pairs in use when vectors of a stack are looked at one by one
-OTHERS = ()  # products of a pair in a memory that are to be made again
 SMALL, LARGE, FINEST = 1e-12, 1e12, 3e-39  # lengths in single precision, which ends at 1e±38
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS does not rearrange its arguments
 
@@ -143,14 +142,23 @@ def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
 
 
 def _products_of(
-    fast: Any, pairs: Pairs, pair: Secant, yy: float, at: Gradient, rows: tuple[int, ...]
+    fast: Any,
+    pairs: Pairs,
+    pair: Secant,
+    yy: float,
+    at: Gradient,
+    rows: tuple[int, ...],
+    again: bool = False,
 ) -> NumpyArray:
-    """The products of ``rows``, of which the last holds the pair, with y and the gradient."""
+    """The products of ``rows``, of which the last holds the pair, with y and the gradient.
+
+    Those that the pair knows are made ``again`` where D is another one.
+    """
     B, found = pairs.S, pair.kept
     assert B is not None
-    if type(found) is np.ndarray:
-        if B.dtype.char == "d" or (_is_ordinary(yy) and _is_ordinary(at.norm * at.norm)):
-            return found
+    ordinary = B.dtype.char == "d" or (_is_ordinary(yy) and _is_ordinary(at.norm * at.norm))
+    if found is not None and ordinary and not again:
+        return found  # type: ignore[no-any-return]
     ends = (None, None) if found is not None else (_numbers(pair.s), _numbers(pair.y))
     found, scales = np.empty(2 * len(B)), (_scale(B, math.sqrt(yy)), _scale(B, at.norm))
     fast.plain_products(B, rows, *ends, _numbers(at.G), scales, found, pairs.scales)
@@ -188,19 +196,21 @@ def scaled_change(pairs: Pairs, pair: Secant) -> float:
 
 
 def seen_vectors(
-    pairs: Pairs, pair: Secant, yy: float, G: Cotangent
+    pairs: Pairs, pair: Secant, yy: float, at: Gradient
 ) -> tuple[Pairs, Secant, float]:
     """``pairs`` that know the pair's vectors; what pair and ⟨y, Dy⟩ are if these get another D."""
-    vectors, seen = pairs.vectors, pair.vectors
-    assert seen is not None and vectors is not None
-    vectors = learned_from(vectors, seen, _compiled_for(seen))
+    assert pairs.vectors is not None
+    vectors = learned_from(pairs.vectors, pair.vectors)
     if not vectors.due:
         return Pairs(*pairs[:8], vectors), pair, yy
-    g = _numbers(G)
-    vectors = with_scales(vectors, g if G.dtype.kind == "f" else g.reshape(-1, 2))
-    of_y = seen[1] if vectors.used is None else vectors.used * seen[1]
-    kept = None if pair.kept is None else OTHERS
-    return rescaled(pairs, vectors), pair._replace(kept=kept), float(of_y.sum())
+    g = _numbers(at.G)
+    vectors = with_scales(vectors, g if at.G.dtype.kind == "f" else g.reshape(-1, 2))
+    pairs = rescaled(pairs, vectors)
+    if pair.kept is None:
+        return pairs, pair, scaled_change(pairs, pair)
+    rows = rows_with(pairs.rows, len(pairs.diagonal))
+    found = _products_of(_compiled_for(g), pairs, pair, yy, at, rows, again=True)
+    return pairs, pair._replace(kept=found), float(found[4 * len(rows) - 2])
 
 
 def rescaled(pairs: Pairs, vectors: VectorScales) -> Pairs:
