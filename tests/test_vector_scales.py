@@ -257,8 +257,9 @@ def test_steps_that_teach_nothing(bad):
         assert after is known and np.isfinite(known.numbers).all()
 
 
-def test_steps_are_looked_at_rarely_in_the_end():
+def test_steps_are_looked_at_from_the_sixth_on_and_rarely_in_the_end():
     looks = lambda looks: [VectorScales(looks=looks).look_at(row) is not None for row in range(31)]
+    assert not any(looks(0)[:5]) and all(looks(0)[5:])
     assert all(looks(39)) and sum(looks(40)) == 8
 
 
@@ -408,6 +409,25 @@ def test_a_pair_in_a_memory_knows_its_vectors(manifold, shape):
     ends = np.stack([y, numbers(new.G)]).T
     wanted = np.concatenate([block[:2] @ ends, block[2:] @ (entries[:, None] * ends)])
     np.testing.assert_allclose(pair.kept.reshape(-1, 2), wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("version")
+@pytest.mark.parametrize("problem", [hubs, torus])
+def test_every_step_aims_as_the_textbook_says(problem):
+    """In double and in single precision, while D changes and is dropped."""
+    (fun, manifold, shape), changes = problem(), set()
+    problem, x = problem_of(fun, manifold.random(*shape, seed=0), manifold)
+    s = METHODS["auto"].init(problem, x)
+    for _ in range(60):
+        s = METHODS["auto"].step(problem, s)
+        block, most = s.pairs.S.astype(float), len(s.pairs.diagonal)
+        D = np.ones(x.size) if s.pairs.scales is None else s.pairs.scales
+        kept = [(block[i], block[most + i]) for i in s.pairs.rows]
+        expected = textbook(kept, s.at.G.ravel(), s.gamma, D)
+        error = np.linalg.norm(s.aim.direction.ravel() - expected) / np.linalg.norm(expected)
+        assert error < (1e-10 if s.pairs.S.dtype == np.float64 else 1e-4)
+        changes.add(s.pairs.vectors.changed)
+    assert len(changes) > 3
 
 
 @needs_kernels

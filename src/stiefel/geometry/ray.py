@@ -88,8 +88,8 @@ class Secant(NamedTuple):
     # In a memory s and y are None; products of its `PairPlace` with y and with G⁺.
     kept: Any = None
     leaves: tuple[Secant, ...] = ()  # of a tree, one pair a leaf
-    # ‖s_i‖² and ‖y_i‖² of unit vectors, where they are looked at; (N, W, D) with them, the score and
-    # the change of D where kernels have looked.
+    # ‖s_i‖² and ‖y_i‖² of unit vectors, where they are looked at; (N, W, D) with them, the score
+    # and the change of D, where kernels look.
     vectors: Array | tuple[Array, float, float] | None = None
 
 

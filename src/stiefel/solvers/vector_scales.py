@@ -26,6 +26,9 @@ import numpy as np
 
 from stiefel.types import NumpyArray
 
+FIRST_LOOK = (
+    5  # pairs before the first look: short runs have no use for it, and first steps are unlike
+)
 SETTLED, THINNING = 40, 4  # after so many looks only at pairs in every fourth row
 SCORE_MEMORY = 0.9  # memory of the scores: some ten looks
 BETTER, NO_BETTER = 0.1, 0.0  # score from which D is used, and below which it is no more
@@ -49,7 +52,7 @@ class VectorScales(NamedTuple):
 
     def look_at(self, row: int) -> tuple[Any, ...] | None:
         """What a look needs at the step whose pair will stand in this row; None without a look."""
-        if self.looks < SETTLED or row % THINNING == 0:
+        if (self.looks or row >= FIRST_LOOK) and (self.looks < SETTLED or row % THINNING == 0):
             return self.numbers, self.used, LEAST_SHARE, RANGE, HUGE
         return None
 
