@@ -26,9 +26,7 @@ import numpy as np
 
 from stiefel.types import NumpyArray
 
-FIRST_LOOK = (
-    5  # pairs before the first look: short runs have no use for it, and first steps are unlike
-)
+FIRST_LOOK = 5  # pairs before it: short runs have no use for scales
 SETTLED, THINNING = 40, 4  # after so many looks only at pairs in every fourth row
 SCORE_MEMORY = 0.9  # memory of the scores: some ten looks
 BETTER, NO_BETTER = 0.1, 0.0  # score from which D is used, and below which it is no more
