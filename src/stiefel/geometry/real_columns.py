@@ -147,7 +147,8 @@ class RealCircle:
         Along w the transport takes (t²w/2 + t x)/(1 + s²), which is t(x + x⁺)/2.
         """
         if self.fast is not None:
-            return self._fast_pair(t, old.G, new.G)
+            kept = self.place is not None and old.G is self._G
+            return (self._kept_pair if kept else self._fast_pair)(t, old.G, new.G)
         ss = (0.25 * t * t) * self._squares
         s = self._combined((-t * t) * self._squares / (1.0 + ss), t * (1.0 - ss) / (1.0 + ss))
         y = self._X + self._at(t)
@@ -164,15 +165,17 @@ class RealCircle:
         """⟨g, u⟩ of the vectors."""
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
+    def _kept_pair(self, t: float, G: Array, G_new: Array) -> Secant:
+        """The pair, written where it is kept."""
+        block, used, scales, look = self.place  # type: ignore[misc]
+        known, found = self._known, np.empty(2 * len(block))
+        new = None if look is None else np.empty((3, *known.shape[1:]))
+        step = *self._layout, self._U, known, t, G, rows(G_new), block, used, found
+        square, slope, score, change = self.fast.plain_units_pair(*step, scales, look, new)
+        seen = None if look is None else (new, score, change)
+        return Secant(None, None, None, square, slope, found, (), seen)
+
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        if G is self._G and self.place is not None:
-            block, used, scales, look = self.place
-            found = np.empty(2 * len(block))
-            new = None if look is None else np.empty((3, *self._known.shape[1:]))
-            known = *self._layout, self._U, self._known, t, G, rows(G_new), block, used, found
-            square, slope, *seen = self.fast.plain_units_pair(*known, scales, look, new)
-            vectors = None if look is None else (new, *seen)
-            return Secant(None, None, None, square, slope, found, (), vectors)
         numbers = self._known.copy()
         numbers[4] = self._slopes_with(G)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)

@@ -27,8 +27,9 @@ def _has_columns(X: Array) -> bool:
 
 def _is_real_stack(k: Kernels, X: Array) -> bool:
     """Whether `real_columns` has versions for X, a stack of vectors."""
-    is_real = k.pure_numpy and X.dtype.char in "fd"
-    return is_real and len(X.shape) >= 2 and X.shape[-1] != 1 and X.size > 0
+    shape = X.shape
+    is_stack = len(shape) >= 2 and shape[-1] != 1 and k.pure_numpy
+    return is_stack and X.dtype.char in "fd" and X.size > 0
 
 
 def _on_columns(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +89,7 @@ class Sphere(Stiefel):
     geodesic = _on_columns(Stiefel.geodesic)
     _raise_index = _on_columns(Stiefel.raise_index)
     _defect = _on_columns(Stiefel.defect)
-    allowed_defect = _on_columns(Stiefel.allowed_defect)
+    _allowed_defect = _on_columns(Stiefel.allowed_defect)
     restore = _on_columns(Stiefel.restore)
     nearest = _on_columns(Stiefel.nearest)
     dimension = _on_columns(Stiefel.dimension)
@@ -100,10 +101,10 @@ class Sphere(Stiefel):
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         k = self.kernels or self._resolve(X)
-        if is_real_vector(k, X):
-            return real_vector.vector_gradient(k, X, E)
         if _is_real_stack(k, X):
             return units_gradient(k, X, E, by_rows=True)
+        if is_real_vector(k, X):
+            return real_vector.vector_gradient(k, X, E)
         if _has_columns(X):
             return super().gradient(X, E)
         lowered = super().gradient(X[..., None], E[..., None])
@@ -119,6 +120,9 @@ class Sphere(Stiefel):
         if _is_real_stack(self.kernels_at(X), X):
             return float(np.abs(unit_products(X, X, by_rows=True) - 1.0).max())
         return float(self._defect(X))
+
+    def allowed_defect(self, X: Array) -> float:
+        return 10.0 * self.eps(X) if self.B is None else float(self._allowed_defect(X))
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
         if _has_columns(X):
