@@ -285,7 +285,8 @@ class LBFGS:
                 known = pairs, pair, sy, yy, gamma, x, at
                 kept, T, ahead = plain_pairs.remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
                 slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
-                own = self._parted(problem, s, kept, x) if used > s.k else kept
+                looks = used > s.k and used in plain_pairs.LOOKED_AT
+                own = self._parted(problem, s, kept, x) if looks else kept
                 if own is kept and slope < -LEAST_COSINE * at.norm * ahead.length:
                     aim, model = Aim(T, slope, ahead, metric), s.learned
                     new = x, at, aim, kept, model, gamma, used, False, watch, rows, None
