@@ -98,14 +98,6 @@ MUTANTS = (
         "test_cost.py",
         "small_matrix",
     ),
-    Mutant(
-        LBFGS,
-        "learned = (metric.taught(learned[0], lesson, found[3]),)",
-        "pass",
-        "L-BFGS: what an arrival has learned is forgotten",
-        METRICS,
-        "news or spans",
-    ),
     Mutant(FRAMED, "DRIFT = 6.0", "DRIFT = 1e6", "frames: X is never straightened", FRAMES, "stay"),
     Mutant(
         FRAMED,
