@@ -1,4 +1,4 @@
-"""Kernels that look at plain pairs: whether unit vectors know of each other, and YᵀDY."""
+"""Kernels of unit vectors with plain pairs: whether they know of each other, YᵀDY, landings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from stiefel import Oblique, Stiefel
 from stiefel.backends.arrays import kernels_for
+from stiefel.geometry.ray import Lowered, PairPlace
 from stiefel.geometry.sphere import Sphere
 from stiefel.solvers import plain_pairs, stack_pairs
 from stiefel.solvers.memory import Pairs
@@ -105,3 +107,53 @@ def test_what_is_no_block_of_squares_is_refused(dtype):
     ):  # fmt: skip
         with pytest.raises((ValueError, TypeError, BufferError)):
             square(*good[:i], wrong, *good[i + 1 :])
+
+
+def landed(manifold, shape, dtype, with_look):
+    """A curve that keeps pairs, where it starts and where it ends, and the block."""
+    rng, X = np.random.default_rng(4), manifold.random(*shape, seed=3)
+    G, U = manifold.gradient(X, rng.standard_normal(shape)).G, rng.standard_normal(shape)
+    block, D = rng.standard_normal((6, X.size)).astype(dtype), rng.uniform(0.5, 2.0, X.size)
+    look = (None, None, 1e-8, 10.0, 1e100) if with_look else None
+    curve = manifold.aim_along(X, G, manifold.project(X, U), PairPlace(block, (0, 2), D, look))[1]
+    return curve, Lowered(G, 0.0), curve(0.3), rng.standard_normal(shape), block
+
+
+@pytest.mark.parametrize("with_look", [True, False])
+@pytest.mark.parametrize("dtype", ["d", "f"])
+@pytest.mark.parametrize(
+    ("manifold", "shape"),
+    [(Sphere(), (60, 4)), (Sphere(), (7, 9)), (Oblique(), (5, 300)), (Stiefel(), (9, 4, 1))],
+)
+def test_a_landing_is_a_gradient_and_a_pair(manifold, shape, dtype, with_look):
+    """To the last bit; also where the gradient at the start is another array."""
+    curve, start, Y, E, block = landed(manifold, shape, dtype, with_look)
+    (G, square, *others), pair = curve.landing(0.3, start, Y, E)
+    kept = block.copy()
+    lowered = manifold.gradient(Y, E)
+    again = curve.secant_pair(0.3, start, lowered)
+    np.testing.assert_array_equal(G, lowered.G)
+    np.testing.assert_array_equal(kept, block)
+    np.testing.assert_array_equal(pair.kept, again.kept)
+    assert (square, *others) == tuple(lowered[1:])
+    assert (pair.square, pair.slope) == (again.square, again.slope)
+    assert (pair.vectors is not None) is with_look
+    for one, other in zip(pair.vectors or (), again.vectors or (), strict=True):
+        np.testing.assert_array_equal(one, other)
+    lowered_too, bare = curve.landing(0.3, Lowered(start.G.copy(), 0.0), Y, E)
+    np.testing.assert_array_equal(lowered_too[0], G)
+    np.testing.assert_allclose(bare.y.ravel(), block[5], rtol=1e-5, atol=1e-5)
+
+
+def test_where_nobody_keeps_pairs_there_is_no_landing():
+    X = Sphere().random(5, 3, seed=0)
+    G = Sphere().project(X, np.ones((5, 3)))
+    assert Sphere().aim_along(X, G, -G)[1].landing is None
+
+
+def test_what_is_no_landing_is_refused():
+    curve, start, Y, E, _ = landed(Sphere(), (6, 3), "d", True)
+    curve.landing(0.3, start, Y, E)
+    for point, gradient in ((Y[:5], E), (Y, E[:5]), (Y, E.astype("f")), (Y.astype("f"), E)):
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            curve.landing(0.3, start, point, gradient)

@@ -40,6 +40,7 @@ static PyMethodDef kernels[] = {
     KERNEL(vectors_apart),
     KERNEL(plain_vector_pair),
     KERNEL(plain_units_pair),
+    KERNEL(plain_units_landing),
     KERNEL(plain_products),
     KERNEL(plain_squares),
     KERNEL(plain_remember),

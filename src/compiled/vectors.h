@@ -18,6 +18,7 @@ PyObject *units_point(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *vectors_apart(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_vector_pair(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *plain_units_landing(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_products(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_squares(PyObject *, PyObject *const *, Py_ssize_t);

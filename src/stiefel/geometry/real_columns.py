@@ -165,6 +165,26 @@ class RealCircle:
         """⟨g, u⟩ of the vectors."""
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
+    @property
+    def landing(self) -> Any:
+        """`_land`, where pairs are kept by kernels; see `Problem.landing`."""
+        return self._land if self.fast is not None and self.place is not None else None
+
+    def _land(self, t: float, start: Any, Y: Array, E: Array) -> tuple[Any, Secant]:
+        """The gradient at Y = X(t), of the Euclidean one E, and the pair of the step."""
+        if start.G is not self._G:
+            lowered = units_gradient(self._kernels, Y, E, self.by_rows)
+            return lowered, self._fast_pair(t, start.G, lowered.G)
+        block, used, scales, look = self.place  # type: ignore[misc]
+        known, found, G = self._known, np.empty(2 * len(block)), np.empty(Y.shape)
+        new = None if look is None else np.empty((3, *known.shape[1:]))
+        step = *self._layout, self._U, known, t, start.G, Y, rows(E), G
+        place = block, used, found, scales, look, new
+        norm, square, slope, score, change = self.fast.plain_units_landing(*step, *place)
+        seen = None if look is None else (new, score, change)
+        pair = Secant(None, None, None, square, slope, found, (), seen)
+        return (G, norm, None, None), pair
+
     def _kept_pair(self, t: float, G: Array, G_new: Array) -> Secant:
         """The pair, written where it is kept."""
         block, used, scales, look = self.place  # type: ignore[misc]

@@ -322,6 +322,7 @@ class RowCircle(StackCircle):
 class PhaseCircle(ColumnCircle):
     """`Circle`, of complex numbers of modulus one in NumPy: rows of two real numbers."""
 
+    landing = None
     kind = ROW
     by_rows = True
 
