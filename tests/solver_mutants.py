@@ -349,6 +349,22 @@ MUTANTS = (
     ),
     Mutant(
         SCALES,
+        "FIRST_LOOK = 5",
+        "FIRST_LOOK = 0",
+        "unit vectors are looked at from the first step on",
+        SCALES_TESTS,
+        "from_the_sixth_on",
+    ),
+    Mutant(
+        PLAIN,
+        "pairs = rescaled(pairs, vectors)",
+        "pairs = pairs._replace(vectors=vectors)",
+        "another D of unit vectors leaves their squares as they were",
+        SCALES_TESTS,
+        "aims_as_the_textbook",
+    ),
+    Mutant(
+        SCALES,
         "BETTER, NO_BETTER = 0.1,",
         "BETTER, NO_BETTER = -1.0,",
         "unit vectors that are alike have scales of noise",
@@ -417,7 +433,7 @@ MUTANTS = (
         "self.looks < SETTLED",
         "scales of unit vectors are learned early only",
         SCALES_TESTS,
-        "looked_at_rarely",
+        "rarely_in_the_end",
     ),
     Mutant(
         STACK_PAIRS,

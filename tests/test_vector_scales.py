@@ -129,17 +129,17 @@ def test_scales_are_refused_where_vectors_are_alike(problem):
 def test_scales_that_do_worse_are_dropped():
     """NO_BETTER and WAITING: those in use are kept while they do better, and come back later."""
     ss, stiff, like = np.ones((1, 6)), np.geomspace(1.0, 50.0, 6)[None], np.ones((2, 6))
-    known = learned_from(VectorScales(), ss, stiff, None)
+    known = learned_from(VectorScales(), np.stack([ss, stiff]))
     assert not known.due  # no other step has been seen
     while not known.due:
-        known = learned_from(known, ss, stiff, None)
+        known = learned_from(known, np.stack([ss, stiff]))
     known = vector_scales.with_scales(known, like)
     np.testing.assert_array_equal(known.used, known.numbers[2])
     assert known.changed == known.looks
-    known = learned_from(known, ss, stiff, None)
+    known = learned_from(known, np.stack([ss, stiff]))
     assert not known.due  # nothing has changed
     while not known.due:
-        known = learned_from(known, ss, 1.0 / stiff, None)
+        known = learned_from(known, np.stack([ss, 1.0 / stiff]))
     assert not known.better
     known = vector_scales.with_scales(known, like)
     assert known.used is None and known.entries is None and known.changed == known.looks
@@ -229,7 +229,6 @@ def taught(steps):
     return D, smooth
 
 
-@pytest.mark.usefixtures("version")
 @pytest.mark.parametrize("shape", [(17, 1), (1, 17)])
 def test_what_steps_teach(shape):
     rng, known, steps = np.random.default_rng(0), VectorScales(), []
@@ -239,7 +238,8 @@ def test_what_steps_teach(shape):
         yy = ss * np.geomspace(1.0, 1e6, 17).reshape(shape) * rng.exponential(size=shape)
         yy.flat[2], ss.flat[5] = 0.0, 1e-20  # one whose gradient stays, one that does not move
         steps.append((ss.ravel().tolist(), yy.ravel().tolist()))
-        known = learned_from(known._replace(used=used if i else None), ss, yy, KERNELS.compiled)
+        known, seen = known._replace(used=used if i else None), np.stack([ss, yy])
+        known = learned_from(known, seen)
     D, score = taught(steps)
     assert min(D) == 0.1 and D[2] == D[5] == 1.0 and max(D) > 2.0
     np.testing.assert_allclose(known.numbers[2].ravel(), D, rtol=1e-12)
@@ -248,36 +248,81 @@ def test_what_steps_teach(shape):
     assert known.looks == 6 and known.numbers.shape == (3, *shape)
 
 
-@pytest.mark.usefixtures("version")
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf, 1e-320, 1e-150, 1e300])
 def test_steps_that_teach_nothing(bad):
     ss, yy = np.full((4, 1), 1e-3), np.full((4, 1), 1e-2)
-    known = learned_from(VectorScales(), ss, yy, KERNELS.compiled)
+    known = learned_from(VectorScales(), np.stack([ss, yy]))
     for numbers in ((bad * ss / ss, yy), (ss, bad * yy / yy)):
-        after = learned_from(known, *numbers, KERNELS.compiled)
+        after = learned_from(known, np.stack(numbers))
         assert after is known and np.isfinite(known.numbers).all()
 
 
-def test_steps_are_looked_at_rarely_in_the_end():
-    assert all(VectorScales(looks=39).wants(row) for row in range(31))
-    assert sum(VectorScales(looks=40).wants(row) for row in range(31)) == 8
+def test_steps_are_looked_at_from_the_sixth_on_and_rarely_in_the_end():
+    looks = lambda looks: [VectorScales(looks=looks).look_at(row) is not None for row in range(31)]
+    assert not any(looks(0)[:5]) and all(looks(0)[5:])
+    assert all(looks(39)) and sum(looks(40)) == 8
+
+
+RULES = 1e-8, 10.0, 1e100
+
+
+def looked_at(X, U, G, G_new, t, known, used):
+    """What kernels learn from a step, and ‖s_i‖² and ‖y_i‖² as NumPy finds them."""
+    place = PairPlace(np.zeros((4, X.size)), (0,), None, (known, used, *RULES))
+    curve = Sphere().aim_along(X, G, U, place)[1]
+    fast = curve.secant_pair(t, Lowered(G, 0.0), Lowered(G_new, 0.0))
+    pair = Sphere().aim_along(X, G, U)[1].secant_pair(t, Lowered(G, 0.0), Lowered(G_new, 0.0))
+    return fast.vectors, np.stack([np.sum(A * A, 1, keepdims=True) for A in (pair.s, pair.y)])
 
 
 @needs_kernels
-def test_what_are_no_squares_is_refused():
-    weigh, numbers = KERNELS.compiled.units_weighed, np.ones((3, 4))
-    good, rules = [np.ones(4), np.ones(4), numbers, np.ones(4)], (1e-8, 10.0, 1e100)
-    weigh(*good, *rules)
-    weigh(*good[:3], None, *rules)
-    read_only = np.ones((3, 4))
-    read_only.flags.writeable = False
-    wrongs = [(i, w) for i in range(4) for w in (np.ones(3), np.ones(4, np.float32), "a")]
-    for i, wrong in [*wrongs, (2, read_only), (2, np.ones((2, 4))), (0, np.ones(8)[::2])]:
+@pytest.mark.parametrize("n", [3, 8])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("with_used", [True, False])
+def test_kernels_learn_what_the_formula_says(n, first, with_used):
+    rng = np.random.default_rng(n)
+    X, gaussian = Sphere().random(300, n, seed=1), lambda: rng.standard_normal((300, n))
+    U, G, G_new = (Sphere().project(X, gaussian()) for _ in range(3))
+    G_new *= np.geomspace(1e-3, 1e3, 300)[:, None]
+    U[7], G[9], G_new[9] = 0.0, 0.0, 0.0  # one that does not move, one whose gradient stays
+    known = None if first else rng.exponential(size=(3, 300, 1))
+    if not first:
+        known[:2, 7] = known[:2, 9] = 0.0
+    used = rng.exponential(size=(300, 1)) if with_used else None
+    found, seen = looked_at(X, U, G, G_new, 0.3, known, used)
+    wanted = vector_scales._weighed(seen, known, used, *RULES)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9, atol=1e-12)
+    assert found[0][2, 7] == found[0][2, 9] == 1.0
+    assert found[1:] == (pytest.approx(wanted[1], abs=1e-9), pytest.approx(wanted[2], rel=1e-9))
+
+
+@needs_kernels
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf, 1e-160, 1e-75, 1e150])
+@pytest.mark.parametrize("end", ["step", "change"])
+def test_kernels_learn_nothing_from_such_steps(bad, end):
+    X, known = Sphere().random(4, 3, seed=2), np.ones((3, 4, 1))
+    U = Sphere().project(X, np.ones((4, 3)))
+    G, new = 0.0 * U, U
+    U, new = (bad * U, new) if end == "step" else (U, bad * new)
+    with np.errstate(all="ignore"):
+        found, _ = looked_at(X, U, G, new, 1e-3, known, None)
+    assert math.isnan(found[1])
+    before = VectorScales(known)
+    assert learned_from(before, found) is before
+
+
+@needs_kernels
+def test_what_is_no_look_is_refused():
+    X = Oblique().random(3, 5, seed=0)
+    G, known, D = Oblique().project(X, np.ones((3, 5))), np.ones((3, 5)), np.ones(5)
+    for look in (
+        (np.ones((2, 5)), D, *RULES), (known, np.ones(4), *RULES), (known.astype("f"), D, *RULES),
+        (known, D.astype("f"), *RULES), (known, D, 1.0), (known, "a", *RULES), known, "look",
+        (np.ones((3, 10))[:, ::2], D, *RULES),
+    ):  # fmt: skip
+        curve = Oblique().aim_along(X, G, -G, PairPlace(np.zeros((4, 15)), (0,), None, look))[1]
         with pytest.raises((ValueError, TypeError, BufferError)):
-            weigh(*good[:i], wrong, *good[i + 1 :], *rules)
-    with pytest.raises(TypeError):
-        weigh(*good)
-    assert weigh(np.ones(0), np.ones(0), np.ones((3, 0)), None, *rules) is None
+            curve.secant_pair(0.1, Lowered(G, 0.0), Lowered(G, 0.0))
 
 
 # -- pairs with scales
@@ -313,14 +358,10 @@ def test_the_direction_is_the_textbooks(shape, scale):
         s = scale * rng.standard_normal(shape)
         y = stiffness * s * rng.uniform(0.5, 1.5, shape)
         kept.append((s.ravel(), y.ravel()))
-        pair, sy = (
-            Secant(s, y, None, None, None, None, (), (s[:1], np.sum(y * y, 0)[None])),
-            s.ravel() @ y.ravel(),
-        )
+        pair, sy = Secant(s, y), s.ravel() @ y.ravel()
         early = remember_plain(early, pair, sy, float(np.vdot(y, y)), at)
         late = remember_plain(late, pair, sy, float(np.vdot(y, y)), at)
-    late, yy = rescaled(late._replace(vectors=scales), pair, g)
-    assert yy == pytest.approx(np.sum(y * y / stiffness), rel=1e-12)
+    late = rescaled(late._replace(slopes=None), vector_scales.with_scales(scales, g))
     D = np.broadcast_to(1.0 / stiffness, shape).ravel()
     expected = textbook(kept[-4:], g.ravel(), 0.7, D)
     close = 1e-12 if g.size < plain_pairs.SINGLE_FROM else 1e-5
@@ -351,15 +392,18 @@ def test_a_pair_in_a_memory_knows_its_vectors(manifold, shape):
     D = np.exp(rng.standard_normal(shape if phases else np.sum(X, axis, keepdims=True).shape))
     entries = np.repeat(D, 2) if phases else np.broadcast_to(D, shape).ravel()
     block = rng.standard_normal((4, entries.size))
-    place = PairPlace(block, (0, 1), entries, True)
+    place = PairPlace(block, (0, 1), entries, (None, D, *RULES))
     new = Lowered(manifold.gradient(X, draw()).G, 0.0)
     plain = manifold.aim_along(X, G, U)[1].secant_pair(t, Lowered(G, 0.0), new)
     pair = manifold.aim_along(X, G, U, place)[1].secant_pair(t, Lowered(G, 0.0), new)
     squares = lambda A: abs(A) ** 2 if phases else np.sum(A * A, axis, keepdims=True)
-    np.testing.assert_allclose(pair.vectors[0].ravel(), squares(plain.s).ravel(), rtol=1e-10)
-    np.testing.assert_allclose(pair.vectors[1].ravel(), squares(plain.y).ravel(), rtol=1e-10)
+    seen = np.stack([squares(plain.s), squares(plain.y)]).reshape(2, *D.shape)
     if pair.kept is None:
+        np.testing.assert_allclose(pair.vectors.ravel(), seen.ravel(), rtol=1e-10)
         return
+    wanted = vector_scales._weighed(seen, None, D, *RULES)
+    np.testing.assert_allclose(pair.vectors[0].ravel(), wanted[0].ravel(), rtol=1e-10)
+    np.testing.assert_allclose(pair.vectors[1:], wanted[1:], rtol=1e-9, atol=1e-12)
     y = numbers(plain.y)
     assert pair.square == pytest.approx(float(y @ (entries * y)), rel=1e-10)
     ends = np.stack([y, numbers(new.G)]).T
@@ -367,11 +411,30 @@ def test_a_pair_in_a_memory_knows_its_vectors(manifold, shape):
     np.testing.assert_allclose(pair.kept.reshape(-1, 2), wanted, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("version")
+@pytest.mark.parametrize("problem", [hubs, torus])
+def test_every_step_aims_as_the_textbook_says(problem):
+    """In double and in single precision, while D changes and is dropped."""
+    (fun, manifold, shape), changes = problem(), set()
+    problem, x = problem_of(fun, manifold.random(*shape, seed=0), manifold)
+    s = METHODS["auto"].init(problem, x)
+    for _ in range(60):
+        s = METHODS["auto"].step(problem, s)
+        block, most = s.pairs.S.astype(float), len(s.pairs.diagonal)
+        D = np.ones(x.size) if s.pairs.scales is None else s.pairs.scales
+        kept = [(block[i], block[most + i]) for i in s.pairs.rows]
+        expected = textbook(kept, s.at.G.ravel(), s.gamma, D)
+        error = np.linalg.norm(s.aim.direction.ravel() - expected) / np.linalg.norm(expected)
+        assert error < (1e-10 if s.pairs.S.dtype == np.float64 else 1e-4)
+        changes.add(s.pairs.vectors.changed)
+    assert len(changes) > 3
+
+
 @needs_kernels
 def test_scales_of_other_vectors_are_refused():
     X = Oblique().random(3, 5, seed=0)
     G = Oblique().project(X, np.ones((3, 5)))
     for scales in (np.ones(14), np.ones(15, np.float32), np.ones(30)[::2]):
-        curve = Oblique().aim_along(X, G, -G, PairPlace(np.zeros((4, 15)), (0,), scales, True))[1]
+        curve = Oblique().aim_along(X, G, -G, PairPlace(np.zeros((4, 15)), (0,), scales))[1]
         with pytest.raises((ValueError, TypeError, BufferError)):
             curve.secant_pair(0.1, Lowered(G, 0.0), Lowered(G, 0.0))

@@ -165,8 +165,7 @@ static double median(Py_ssize_t count, double *numbers)
     return 0.5 * (lower + upper);
 }
 
-/* `stack_pairs._asymmetries` of |cross| and (|⟨s, y⟩| |⟨s', y'⟩|)^½, in their place: median and mean. */
-static void asymmetry(Py_ssize_t B, double *cross, const double *sizes, double least, double out[2])
+void asymmetry(Py_ssize_t B, double *cross, const double *sizes, double least, double out[2])
 {
     double largest = 0.0, sum = 0.0;
     Py_ssize_t moved = 0;

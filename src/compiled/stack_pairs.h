@@ -23,6 +23,9 @@ void without_pairs(const Stack *s, double *q, double *weights);
 void with_pairs(const Stack *s, double *r, const double *weights, const double *gammas, double gamma,
                 double factor, double longest);
 
+/* `stack_pairs._asymmetries` of |cross| and (|⟨s, y⟩| |⟨s', y'⟩|)^½, in their place: median and mean. */
+void asymmetry(Py_ssize_t B, double *cross, const double *sizes, double least, double out[2]);
+
 PyObject *stack_look(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *stack_gammas(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *stack_first_loop(PyObject *, PyObject *const *, Py_ssize_t);

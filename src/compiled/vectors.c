@@ -219,6 +219,11 @@ PyObject *plain_vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t co
     return finish(&o, Py_BuildValue("dd", out[0], out[1]));
 }
 
+static PyObject *six(const double *out)
+{
+    return Py_BuildValue("dddddd", out[0], out[1], out[2], out[3], out[4], out[5]);
+}
+
 static Units units_known(Arrays *a, PyObject *object, Py_ssize_t k, enum Access access)
 {
     double *known = doubles(a, object, 5 * k, access);
@@ -244,13 +249,13 @@ PyObject *units_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count
 }
 
 /* units_prepare(X, by_rows, U, G, known, lossy, owned) -> Σθ², the largest θ² and |⟨x, x⟩ − 1|, how
- * many θ² are less than so little of ⟨u, u⟩, and ⟨G, U⟩; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M
+ * many θ² are less than so little of ⟨u, u⟩, ⟨G, U⟩ and Σ(⟨x, x⟩ − 1)²; `known` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M
  * and ⟨g, u⟩ of every vector.  If U is `owned`, lossy vectors of it are made tangent first. */
 PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Layout by;
-    double out[5];
+    double out[6];
     if (!counted(count, 7))
         return NULL;
     int owned = args[6] == Py_True;
@@ -266,7 +271,7 @@ PyObject *units_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (isnan(out[0])) /* comparisons hide a NaN */
         out[1] = out[2] = out[0];
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
+    return finish(&a, six(out));
 }
 
 /* units_point(X, by_rows, U, known, t, Y) */
@@ -321,37 +326,86 @@ static void refuse_others(Arrays *a, const Block *b, Layout by)
     a->failed = 1;
 }
 
-/* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found, D, each) ->
- * ⟨y, Dy⟩, ⟨G⁺, s⟩: `units_pair` into the last of those rows, with the products of all of them.  D, a
- * number for each of a row, and `each`, which becomes ‖y_i‖², may be None. */
+/* A step of unit vectors whose pair goes into a block: (X, by_rows, U, known, t, G), and (block, rows in
+ * use, found, D, look, learned), of which D, a number for each of a row, and the look may be None. */
+typedef struct {
+    Layout by;
+    const double *X, *U, *G, *D;
+    Units of;
+    double t, *found;
+    Block to;
+    Look look;
+} UnitStep;
+
+static UnitStep unit_step(Arrays *a, PyObject *const *step, PyObject *const *place)
+{
+    UnitStep s = {.to = block_of(a, place[0], place[1], WRITE)};
+    s.X = units(a, step[0], step[1], &s.by), s.U = doubles(a, step[2], s.to.n, READ);
+    s.of = units_known(a, step[3], s.by.k, READ);
+    s.t = number(a, step[4]), s.G = doubles(a, step[5], s.to.n, READ);
+    s.found = room_for_products(a, place[2], &s.to);
+    s.D = optional_array(a, place[3], s.to.n, sizeof(double));
+    s.look = look_of(a, place[4], place[5], s.by.k);
+    refuse_others(a, &s.to, s.by);
+    return s;
+}
+
+/* `units_pair` into the last of the rows, with the products of all of them; ⟨y, Dy⟩, ⟨G⁺, s⟩, and what
+ * `look_at_vectors` finds. */
+static void keep_pair(const UnitStep *s, const double *G_new, double *out)
+{
+    const Block *to = &s->to;
+    char *row_s = newest(to, 0), *row_y = newest(to, 1);
+    double *each = s->look.learned;
+    if (to->entry == sizeof(float))
+        PICK(units_pair_single)(s->by, s->X, s->U, &s->of, s->t, s->G, G_new, s->D, each,
+                                (float *)row_s, (float *)row_y, out);
+    else
+        PICK(units_pair_double)(s->by, s->X, s->U, &s->of, s->t, s->G, G_new, s->D, each,
+                                (double *)row_s, (double *)row_y, out);
+    for (Py_ssize_t i = 0; i < to->n; i += PART)
+        add_products(to, i, G_new, s->D, s->found);
+    out[2] = out[3] = NAN;
+    if (each != NULL)
+        look_at_vectors(s->by.k, &s->look, out + 2);
+}
+
+/* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found, D, look, learned) ->
+ * what `keep_pair` says */
 PyObject *plain_units_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Layout by;
-    double out[2];
-    if (!counted(count, 12))
+    double out[4];
+    if (!counted(count, 13))
         return NULL;
-    Block to = block_of(&a, args[7], args[8], WRITE);
-    const double *X = units(&a, args[0], args[1], &by), *U = doubles(&a, args[2], to.n, READ);
-    Units of = units_known(&a, args[3], by.k, READ);
-    double t = number(&a, args[4]);
-    const double *G = doubles(&a, args[5], to.n, READ), *G_new = doubles(&a, args[6], to.n, READ);
-    double *found = room_for_products(&a, args[9], &to);
-    const double *D = optional_array(&a, args[10], to.n, sizeof(double));
-    double *each = args[11] == Py_None ? NULL : doubles(&a, args[11], by.k, WRITE);
-    refuse_others(&a, &to, by);
+    UnitStep s = unit_step(&a, args, args + 7);
+    const double *G_new = doubles(&a, args[6], s.to.n, READ);
     if (a.failed)
         return finish(&a, NULL);
-    char *s = newest(&to, 0), *y = newest(&to, 1);
     Py_BEGIN_ALLOW_THREADS
-    if (to.entry == sizeof(float))
-        PICK(units_pair_single)(by, X, U, &of, t, G, G_new, D, each, (float *)s, (float *)y, out);
-    else
-        PICK(units_pair_double)(by, X, U, &of, t, G, G_new, D, each, (double *)s, (double *)y, out);
-    for (Py_ssize_t i = 0; i < to.n; i += PART)
-        add_products(&to, i, G_new, D, found);
+    keep_pair(&s, G_new, out);
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("dd", out[0], out[1]));
+    return finish(&a, Py_BuildValue("dddd", out[0], out[1], out[2], out[3]));
+}
+
+/* plain_units_landing(X, by_rows, U, known, t, G, X⁺, E⁺, G⁺, block, rows in use, found, D, look, learned)
+ * -> ‖G⁺‖² and what `keep_pair` says: `units_gradient` at X⁺ and the pair of the step to there */
+PyObject *plain_units_landing(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double out[4], square;
+    if (!counted(count, 15))
+        return NULL;
+    UnitStep s = unit_step(&a, args, args + 9);
+    const double *Y = doubles(&a, args[6], s.to.n, READ), *E = doubles(&a, args[7], s.to.n, READ);
+    double *G_new = doubles(&a, args[8], s.to.n, WRITE);
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    square = PICK(units_gradient)(s.by, Y, E, G_new);
+    keep_pair(&s, G_new, out);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("ddddd", square, out[0], out[1], out[2], out[3]));
 }
 
 /* plain_units_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀDY, γ, D or None, g, out, X,
@@ -360,7 +414,7 @@ PyObject *plain_units_direction(PyObject *self, PyObject *const *args, Py_ssize_
 {
     Arrays a = {.count = 0};
     Layout by;
-    double out[5];
+    double out[6];
     if (!counted(count, 15))
         return NULL;
     Combination c = combination_of(&a, args);
@@ -376,5 +430,5 @@ PyObject *plain_units_direction(PyObject *self, PyObject *const *args, Py_ssize_
     if (isnan(out[0])) /* comparisons hide a NaN */
         out[1] = out[2] = out[0];
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
+    return finish(&a, six(out));
 }

@@ -16,10 +16,12 @@ PyObject *units_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_prepare(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_point(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *units_pair(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *units_weighed(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *vectors_apart(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_vector_pair(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *plain_units_landing(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_products(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *plain_squares(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_remember(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_direction(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_direction(PyObject *, PyObject *const *, Py_ssize_t);
@@ -72,6 +74,19 @@ void combine(const Combination *c, Py_ssize_t start, Py_ssize_t n);
 /* The products of PART columns of all rows in use with the newest y and with g, added to `found`;
  * of rows of Y with Dy and Dg, if D is not NULL. */
 void add_products(const Block *b, Py_ssize_t start, const double *g, const double *D, double *found);
+
+/* A look at unit vectors: (N, W, D) as they are known, or NULL, D in use, or NULL, and the rules of
+ * `solvers.vector_scales`; what is learned takes the place of ‖s_i‖² and ‖y_i‖².  None if that is NULL. */
+typedef struct {
+    const double *before, *used;
+    double least, most, huge, *learned;
+} Look;
+
+/* From a tuple of the others, or None, and from an array to be written. */
+Look look_of(Arrays *a, PyObject *object, PyObject *learned, Py_ssize_t k);
+
+/* The score of D for the step and what is new in the D with it; NaN if it tells nothing. */
+void look_at_vectors(Py_ssize_t k, const Look *look, double *out);
 
 /* Every kernel is compiled twice where that pays: for any machine of its kind, and for those with
  * AVX2 and fused multiplication.  Which one runs is asked once; the same machine, the same bits. */

@@ -1,4 +1,6 @@
 /* Plain pairs of L-BFGS: arguments in, the loops of vectors_memory.inc, small matrices here. */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "arrays.h"
@@ -178,6 +180,50 @@ static void border(const Block *b, Py_ssize_t row, double sy, const double *foun
         changes[row * m + to] = changes[to * m + row] = found[2 * (b->count + i)];
     }
     inverse[row * m + row] = 1.0 / sy, diagonal[row] = sy;
+}
+
+/* plain_squares(block, rows in use, D or None, (small, large, finest), YᵀDY before, out): YᵀDY of those
+ * rows in the order of the ring, zero elsewhere.  In single precision squares of rows are lost that are
+ * smaller or larger: they are multiplied by a scale as `plain_pairs._scale` has it. */
+PyObject *plain_squares(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double small, large, finest;
+    if (!counted(count, 6) || !PyArg_ParseTuple(args[3], "ddd", &small, &large, &finest))
+        return NULL;
+    Block b = block_of(&a, args[0], args[1], READ);
+    const double *D = optional_array(&a, args[2], b.n, sizeof(double));
+    const double *before = array(&a, args[4], b.most * b.most, sizeof(double), READ);
+    double *out = array(&a, args[5], b.most * b.most, sizeof(double), WRITE);
+    double *sums = a.failed ? NULL : calloc((size_t)(b.count * b.count), sizeof(double));
+    if (!a.failed && sums == NULL) {
+        PyErr_NoMemory();
+        a.failed = 1;
+    }
+    if (a.failed)
+        return finish(&a, NULL);
+    double *scales = numbers_of(&b), *found = scales + b.most;
+    Py_BEGIN_ALLOW_THREADS
+    for (int i = 0; i < b.count; i++) {
+        double length = sqrt(before[b.used[i] * (b.most + 1)]);
+        int usual = b.entry == sizeof(double) || (length > small && length < large);
+        scales[i] = usual ? 1.0 : 1.0 / (length > finest ? length : finest);
+    }
+    for (Py_ssize_t i = 0; i < b.n; i += PART)
+        if (b.entry == sizeof(float))
+            PICK(single_part_squares)(width_of(&b, i), (float **)b.rows + b.count, b.count, i, D,
+                                      scales, found, sums);
+        else
+            PICK(double_part_squares)(width_of(&b, i), (double **)b.rows + b.count, b.count, i, D,
+                                      scales, found, sums);
+    memset(out, 0, sizeof(double) * (size_t)(b.most * b.most));
+    for (int i = 0; i < b.count; i++)
+        for (int j = 0; j <= i; j++)
+            out[b.used[i] * b.most + b.used[j]] = out[b.used[j] * b.most + b.used[i]] =
+                sums[i * b.count + j] / scales[i];
+    Py_END_ALLOW_THREADS
+    free(sums);
+    return finish(&a, Py_NewRef(Py_None));
 }
 
 static Numbers numbers_beside(Arrays *a, PyObject *const *args, const Block *b, enum Access access)

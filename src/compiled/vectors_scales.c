@@ -4,27 +4,31 @@
 #include "arrays.h"
 #include "vectors.h"
 
-/* ‖s‖², ‖y‖², ⟨s, D⁻¹s⟩ and ⟨y, Dy⟩. */
+/* ‖s‖², ‖y‖², ⟨s, D⁻¹s⟩ and ⟨y, Dy⟩; D = 1 if it is NULL. */
 static void scale_sums(Py_ssize_t k, const double *restrict ss, const double *restrict yy,
                        const double *restrict D, double *out)
 {
     double step = 0.0, change = 0.0, scaled_step = 0.0, scaled_change = 0.0;
     for (Py_ssize_t i = 0; i < k; i++) {
         step += ss[i], change += yy[i];
-        scaled_step += ss[i] / D[i], scaled_change += yy[i] * D[i];
+        if (D != NULL)
+            scaled_step += ss[i] / D[i], scaled_change += yy[i] * D[i];
     }
-    out[0] = step, out[1] = change, out[2] = scaled_step, out[3] = scaled_change;
+    out[0] = step, out[1] = change;
+    out[2] = D != NULL ? scaled_step : step, out[3] = D != NULL ? scaled_change : change;
 }
 
-/* The sums N and W with this step, and D; the mean square of D/used − 1. */
-static double learn_scales(Py_ssize_t k, const double *restrict ss, const double *restrict yy,
-                           double step, double least, double most, const double *used,
-                           double *restrict N, double *restrict W, double *restrict D)
+/* The sums N and W with this step, and D, in the place of ‖s_i‖² and ‖y_i‖²; the mean square of
+ * D/used − 1. */
+static double learn_scales(Py_ssize_t k, double step, const Look *look, double *restrict N,
+                           double *restrict W, double *restrict D)
 {
-    double whole = 0.0, known = 0.0, change = 0.0;
+    const double *before = look->before, *used = look->used;
+    double whole = 0.0, known = 0.0, change = 0.0, least = look->least * step, most = look->most;
     for (Py_ssize_t i = 0; i < k; i++) {
-        int told = ss[i] > least * step;
-        N[i] += told ? ss[i] / step : 0.0, W[i] += told ? yy[i] / step : 0.0;
+        int told = N[i] > least;
+        N[i] = (before == NULL ? 0.0 : before[i]) + (told ? N[i] / step : 0.0);
+        W[i] = (before == NULL ? 0.0 : before[k + i]) + (told ? W[i] / step : 0.0);
         int is_known = N[i] > 0.0 && W[i] > 0.0;
         D[i] = is_known ? sqrt(N[i] / W[i]) : 0.0;
         whole += D[i], known += is_known;
@@ -39,30 +43,28 @@ static double learn_scales(Py_ssize_t k, const double *restrict ss, const double
     return change / (double)k;
 }
 
-/* units_weighed(‖s_i‖², ‖y_i‖², (N, W, D), D in use or None, least share, most, huge) -> the score of D
- * for this step and what is new in the D with it; or None, and everything as it was, where sums are
- * huge, or less than the inverse of that */
-PyObject *units_weighed(PyObject *self, PyObject *const *args, Py_ssize_t count)
+Look look_of(Arrays *a, PyObject *object, PyObject *learned, Py_ssize_t k)
 {
-    Arrays a = {.count = 0};
-    Py_ssize_t k = ANY;
-    double sums[4], change = 0.0;
-    if (!counted(count, 7))
-        return NULL;
-    const double *ss = real_numbers(&a, args[0], &k, READ), *yy = real_numbers(&a, args[1], &k, READ);
-    double *N = array(&a, args[2], 3 * k, sizeof(double), WRITE);
-    const double *used = optional_array(&a, args[3], k, sizeof(double));
-    double least = number(&a, args[4]), most = number(&a, args[5]), huge = number(&a, args[6]);
-    if (a.failed)
-        return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    scale_sums(k, ss, yy, N + 2 * k, sums);
+    Look look = {.learned = NULL};
+    PyObject *before, *used;
+    if (a->failed || object == Py_None)
+        return look;
+    if (!PyTuple_Check(object) ||
+        !PyArg_ParseTuple(object, "OOddd", &before, &used, &look.least, &look.most, &look.huge)) {
+        refuse(a, "expected what is known of unit vectors, D in use, and three numbers");
+        return look;
+    }
+    look.before = optional_array(a, before, 3 * k, sizeof(double));
+    look.used = optional_array(a, used, k, sizeof(double));
+    look.learned = array(a, learned, 3 * k, sizeof(double), WRITE);
+    return look;
+}
+
+void look_at_vectors(Py_ssize_t k, const Look *look, double *out)
+{
+    double *N = look->learned, huge = look->huge, sums[4];
+    scale_sums(k, N, N + k, look->before == NULL ? NULL : look->before + 2 * k, sums);
     int tells = sums[0] > 1.0 / huge && sums[0] < huge && sums[1] > 1.0 / huge && sums[1] < huge;
-    if (tells)
-        change = learn_scales(k, ss, yy, sums[0], least, most, used, N, N + k, N + 2 * k);
-    sums[0] = tells ? log(sums[0] / sums[2]) + log(sums[1] / sums[3]) : NAN;
-    Py_END_ALLOW_THREADS
-    if (isnan(sums[0]))
-        return finish(&a, Py_NewRef(Py_None));
-    return finish(&a, Py_BuildValue("dd", sums[0], change));
+    out[0] = tells ? log(sums[0] / sums[2]) + log(sums[1] / sums[3]) : NAN;
+    out[1] = tells ? learn_scales(k, sums[0], look, N, N + k, N + 2 * k) : NAN;
 }

@@ -72,7 +72,8 @@ class PairPlace(NamedTuple):
     block: Array
     rows: tuple[int, ...]
     scales: Array | None = None  # D of unit vectors, a number for each of a row
-    looks: bool = False  # whether ‖s_i‖² and ‖y_i‖² of them are wanted
+    # Of unit vectors that are looked at: (N, W, D) so far, D in use, and the rules of the look.
+    look: tuple[Array | None, Array | None, float, float, float] | None = None
 
 
 class Secant(NamedTuple):
@@ -87,7 +88,9 @@ class Secant(NamedTuple):
     # In a memory s and y are None; products of its `PairPlace` with y and with G⁺.
     kept: Any = None
     leaves: tuple[Secant, ...] = ()  # of a tree, one pair a leaf
-    vectors: tuple[Array, Array] | None = None  # ‖s_i‖² and ‖y_i‖² of unit vectors, where wanted
+    # ‖s_i‖² and ‖y_i‖² of unit vectors, where they are looked at; (N, W, D) with them, the score
+    # and the change of D, where kernels look.
+    vectors: Array | tuple[Array, float, float] | None = None
 
 
 @kernel

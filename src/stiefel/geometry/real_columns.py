@@ -80,7 +80,11 @@ class RealCircle:
         self._kernels, self.fast = kernels, _for_kernels(kernels, X, U, self.by_rows)
         G, U = G if G is None else rows(G), rows(U)
         prepare = _prepare if self.fast is None else self.fast.units_prepare
-        layout, with_G = self._leave(X, G, into), U if G is None else G
+        one = (X.shape[-2], 1) if self.by_rows else (1, X.shape[-1])
+        self._known = np.empty((5, *X.shape[:-2], *one), X.dtype)
+        self._X, self._G, self.place = X, G, into
+        layout = (X, self.by_rows) if self.fast is None else _as_matrix(X, self.by_rows)
+        self._layout, with_G = layout, U if G is None else G
         numbers = prepare(*layout, U, with_G, self._known, TangentRay.LOSSY, False)
         self.slope = numbers[4]
         if numbers[3]:
@@ -91,28 +95,17 @@ class RealCircle:
 
     def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> Self:
         """The curves from another point along the direction of ``pairs``, which is written to T."""
-        new = object.__new__(type(self))
-        new._kernels, new.fast = self._kernels, self.fast
-        matrix, by_rows = new._leave(X, G, into)
-        known = *pairs, rows(G), T, matrix, by_rows, new._known, TangentRay.LOSSY
-        numbers = self.fast.plain_units_direction(*known)
+        new, fast, room = object.__new__(type(self)), self.fast, np.empty(self._known.shape)
+        new._kernels, new.fast, new.place = self._kernels, fast, into
+        new._X, new._G, new._U, new._known = X, G, T, room
+        new._layout = layout = _as_matrix(X, self.by_rows)
+        numbers = fast.plain_units_direction(*pairs, rows(G), T, *layout, room, TangentRay.LOSSY)
         if numbers[3]:  # T is rounding: made anew, as a resumed run makes it from T
             RealCircle.__init__(new, self._kernels, X, T, G, into)
             return new
-        new._U, new.slope = T, numbers[4]
+        new.slope = numbers[4]
         new._measure(numbers)
         return new
-
-    def _leave(self, X: Array, G: Array | None, into: PairPlace | None) -> tuple[Array, bool]:
-        """Room for what will be known; how kernels take X."""
-        self._X, self._G, shape = X, G, X.shape
-        self.place = into if self.fast is not None else None
-        self._looks = into is not None and into.looks
-        whole = X, self.by_rows
-        self._layout = whole if self.fast is None else _as_matrix(*whole)
-        one = (shape[-2], 1) if self.by_rows else (1, shape[-1])
-        self._known = np.empty((5, *shape[:-2], *one), X.dtype)
-        return self._layout
 
     def _measure(self, numbers: tuple[float, ...]) -> None:
         self.squared_norm, largest, self.defect, *_ = numbers
@@ -154,7 +147,8 @@ class RealCircle:
         Along w the transport takes (t²w/2 + t x)/(1 + s²), which is t(x + x⁺)/2.
         """
         if self.fast is not None:
-            return self._fast_pair(t, old.G, new.G)
+            kept = self.place is not None and old.G is self._G
+            return (self._kept_pair if kept else self._fast_pair)(t, old.G, new.G)
         ss = (0.25 * t * t) * self._squares
         s = self._combined((-t * t) * self._squares / (1.0 + ss), t * (1.0 - ss) / (1.0 + ss))
         y = self._X + self._at(t)
@@ -162,22 +156,46 @@ class RealCircle:
         y += new.G
         y -= old.G
         pair = Secant(s, y, None, float(np.vdot(y, y)))
-        if not self._looks:
+        if self.place is None or self.place.look is None:
             return pair
-        return pair._replace(vectors=(t * t * self._squares, unit_products(y, y, self.by_rows)))
+        seen = np.stack([t * t * self._squares, unit_products(y, y, self.by_rows)])
+        return pair._replace(vectors=seen)
 
     def _slopes_with(self, G: Array) -> Array:
         """⟨g, u⟩ of the vectors."""
         return self._slopes if G is self._G else unit_products(self._U, G, self.by_rows)
 
+    @property
+    def landing(self) -> Any:
+        """`_land`, where pairs are kept by kernels; see `Problem.landing`."""
+        return self._land if self.fast is not None and self.place is not None else None
+
+    def _land(self, t: float, start: Any, Y: Array, E: Array) -> tuple[Any, Secant]:
+        """The gradient at Y = X(t), of the Euclidean one E, and the pair of the step."""
+        if start.G is not self._G:
+            lowered = units_gradient(self._kernels, Y, E, self.by_rows)
+            return lowered, self._fast_pair(t, start.G, lowered.G)
+        block, used, scales, look = self.place  # type: ignore[misc]
+        known, found, G = self._known, np.empty(2 * len(block)), np.empty(Y.shape)
+        new = None if look is None else np.empty((3, *known.shape[1:]))
+        step = *self._layout, self._U, known, t, start.G, Y, rows(E), G
+        place = block, used, found, scales, look, new
+        norm, square, slope, score, change = self.fast.plain_units_landing(*step, *place)
+        seen = None if look is None else (new, score, change)
+        pair = Secant(None, None, None, square, slope, found, (), seen)
+        return (G, norm, None, None), pair
+
+    def _kept_pair(self, t: float, G: Array, G_new: Array) -> Secant:
+        """The pair, written where it is kept."""
+        block, used, scales, look = self.place  # type: ignore[misc]
+        known, found = self._known, np.empty(2 * len(block))
+        new = None if look is None else np.empty((3, *known.shape[1:]))
+        step = *self._layout, self._U, known, t, G, rows(G_new), block, used, found
+        square, slope, score, change = self.fast.plain_units_pair(*step, scales, look, new)
+        seen = None if look is None else (new, score, change)
+        return Secant(None, None, None, square, slope, found, (), seen)
+
     def _fast_pair(self, t: float, G: Array, G_new: Array) -> Secant:
-        if self.place is not None and G is self._G:
-            (block, used, scales, _), found = self.place, np.empty(2 * len(self.place.block))
-            each = np.empty_like(self._squares) if self._looks else None
-            known = *self._layout, self._U, self._known, t, G, rows(G_new)
-            square, slope = self.fast.plain_units_pair(*known, block, used, found, scales, each)
-            vectors = None if each is None else (t * t * self._squares, each)
-            return Secant(None, None, None, square, slope, found, (), vectors)
         numbers = self._known.copy()
         numbers[4] = self._slopes_with(G)
         s, y = np.empty(self._X.shape), np.empty(self._X.shape)
@@ -194,19 +212,21 @@ class RealCircle:
 
 def _prepare(
     X: Array, by_rows: bool, U: Array, G: Array, known: Array, lossy: float, owned: bool
-) -> tuple[float, float, float, float, float]:
+) -> tuple[float, float, float, float, float, float]:
     """Σθ², the largest θ² and |⟨x, x⟩ − 1|, how many θ² are so little of their ⟨u, u⟩, ⟨G, U⟩.
 
-    ``known`` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M and ⟨g, u⟩.  An ``owned`` U may be changed: then
-    lossy vectors are made tangent first.
+    The last is Σ(⟨x, x⟩ − 1)².  ``known`` becomes (⟨x, x⟩ − 1)/2, ⟨x, w⟩, θ², M and ⟨g, u⟩.  An
+    ``owned`` U may be changed: then lossy vectors are made tangent first.
     """
     a, b, c, slopes = (unit_products(*pair, by_rows) for pair in ((X, X), (X, U), (U, U), (G, U)))
+    excess = a - 1.0
     squares = c - b * b * (2.0 - a)
     is_lossy = ~(squares >= lossy * c)
     if owned and is_lossy.any():
         U -= X * np.where(is_lossy, b, 0.0)
         return _prepare(X, by_rows, U, G, known, lossy, False)
-    known[0], known[1], known[2] = 0.5 * (a - 1.0), b - b * a, squares
+    known[0], known[1], known[2] = 0.5 * excess, b - b * a, squares
     known[3], known[4] = b, slopes
-    largest = float(squares.max()), float(np.abs(a - 1.0).max())
-    return float(squares.sum()), *largest, float(is_lossy.sum()), float(slopes.sum())
+    largest = float(squares.max()), float(np.abs(excess).max())
+    sums = float(squares.sum()), float(slopes.sum()), float(np.vdot(excess, excess))
+    return sums[0], *largest, float(is_lossy.sum()), *sums[1:]

@@ -15,7 +15,7 @@ from stiefel.types import Array, Curve, Metric
 from . import checks, real_vector
 from .metric import CANONICAL
 from .ray import Lowered, Secant, pair_by_transport
-from .real_columns import is_column_stack, units_gradient
+from .real_columns import is_column_stack, unit_products, units_gradient
 from .real_vector import RealVectorRay, is_real_vector
 from .stiefel import Stiefel
 from .unit import RowCircle
@@ -27,8 +27,9 @@ def _has_columns(X: Array) -> bool:
 
 def _is_real_stack(k: Kernels, X: Array) -> bool:
     """Whether `real_columns` has versions for X, a stack of vectors."""
-    is_real = k.pure_numpy and X.dtype.char in "fd"
-    return is_real and len(X.shape) >= 2 and X.shape[-1] != 1 and X.size > 0
+    shape = X.shape
+    is_stack = len(shape) >= 2 and shape[-1] != 1 and k.pure_numpy
+    return is_stack and X.dtype.char in "fd" and X.size > 0
 
 
 def _on_columns(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +78,6 @@ class Sphere(Stiefel):
     project_direction = _on_columns(Stiefel.project_direction)
     inner = _on_columns(Stiefel.inner)
     inner_tangent = _on_columns(Stiefel.inner_tangent)
-    raise_index = _on_columns(Stiefel.raise_index)
     lower_index = _on_columns(Stiefel.lower_index)
     cotangent_of = _on_columns(Stiefel.cotangent_of)
     bounded_length = _on_columns(Stiefel.bounded_length)
@@ -87,8 +87,9 @@ class Sphere(Stiefel):
     lift = _on_columns(Stiefel.lift)
     extrapolate = _on_columns(Stiefel.extrapolate)
     geodesic = _on_columns(Stiefel.geodesic)
-    defect = _on_columns(Stiefel.defect)
-    allowed_defect = _on_columns(Stiefel.allowed_defect)
+    _raise_index = _on_columns(Stiefel.raise_index)
+    _defect = _on_columns(Stiefel.defect)
+    _allowed_defect = _on_columns(Stiefel.allowed_defect)
     restore = _on_columns(Stiefel.restore)
     nearest = _on_columns(Stiefel.nearest)
     dimension = _on_columns(Stiefel.dimension)
@@ -100,14 +101,28 @@ class Sphere(Stiefel):
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         k = self.kernels or self._resolve(X)
-        if is_real_vector(k, X):
-            return real_vector.vector_gradient(k, X, E)
         if _is_real_stack(k, X):
             return units_gradient(k, X, E, by_rows=True)
+        if is_real_vector(k, X):
+            return real_vector.vector_gradient(k, X, E)
         if _has_columns(X):
             return super().gradient(X, E)
         lowered = super().gradient(X[..., None], E[..., None])
         return lowered._replace(G=lowered.G[..., 0])
+
+    def raise_index(self, X: Array, W: Array, metric: Metric | None = None) -> Array:
+        k = self.kernels_at(X)
+        if metric is not None and metric.D is None and _is_real_stack(k, X):
+            return units_gradient(k, X, W, by_rows=True).G
+        return self._raise_index(X, W, metric)
+
+    def defect(self, X: Array) -> float:
+        if _is_real_stack(self.kernels_at(X), X):
+            return float(np.abs(unit_products(X, X, by_rows=True) - 1.0).max())
+        return float(self._defect(X))
+
+    def allowed_defect(self, X: Array) -> float:
+        return 10.0 * self.eps(X) if self.B is None else float(self._allowed_defect(X))
 
     def raise_onto(self, X: Array, W: Array, metric: Metric) -> Array:
         if _has_columns(X):

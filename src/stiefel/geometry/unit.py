@@ -307,9 +307,9 @@ class StackCircle(ColumnCircle):
     """`ColumnCircle`, of matrices with one column; its defect is that of `Stiefel`."""
 
     def _measure(self, numbers: tuple[float, ...]) -> None:
-        super()._measure(numbers)
-        excess = self._half_excess.reshape(-1)
-        self.defect = 2.0 * math.sqrt(float(excess.dot(excess)))
+        self.squared_norm, largest, _, _, _, squares = numbers
+        self.bounded_length = self.length = math.sqrt(largest) if largest > 0 else 0.0
+        self.defect = math.sqrt(squares)
 
 
 class RowCircle(StackCircle):
@@ -322,6 +322,7 @@ class RowCircle(StackCircle):
 class PhaseCircle(ColumnCircle):
     """`Circle`, of complex numbers of modulus one in NumPy: rows of two real numbers."""
 
+    landing = None
     kind = ROW
     by_rows = True
 

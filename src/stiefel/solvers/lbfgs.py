@@ -310,18 +310,15 @@ class LBFGS:
         pairs, gamma, curve, rows = s.pairs, s.gamma, s.aim.curve, s.rows
         yy = plain_pairs.scaled_change(pairs, pair)
         if sy > self.caution * taken.t * curve.length * math.sqrt(yy):
-            pairs, other = plain_pairs.seen_vectors(pairs, pair)
-            if other:
-                kept = plain_pairs.remember_plain(pairs, pair, sy, yy, at)
-                pairs, yy = plain_pairs.rescaled(kept, pair, at.G)
-                pairs, gamma = self._parted(problem, s, pairs, x), smoothed(gamma, sy / yy)
-                return self._aimed(problem, x, at, pairs, s.learned, gamma, rows, watch, True)
+            if pair.vectors is not None:
+                pairs, pair, yy = plain_pairs.seen_vectors(pairs, pair, yy, at)
             gamma = smoothed(gamma, sy / yy) if yy > 0 else gamma
             if pair.kept is not None and at.aux is None:
                 known = pairs, pair, sy, yy, gamma, x, at
                 kept, T, ahead = plain_pairs.remembered_and_aimed(curve, *known)  # type: ignore[arg-type]
                 slope, used, metric = ahead.slope, len(kept.rows), s.learned[0].metric
-                own = self._parted(problem, s, kept, x)
+                looks = used > s.k and used in plain_pairs.LOOKED_AT
+                own = self._parted(problem, s, kept, x) if looks else kept
                 if own is kept and slope < -LEAST_COSINE * at.norm * ahead.length:
                     aim, model = Aim(T, slope, ahead, metric), s.learned
                     new = x, at, aim, kept, model, gamma, used, False, watch, rows, None

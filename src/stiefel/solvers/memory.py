@@ -158,7 +158,7 @@ def place_for(pairs: Pairs) -> PairPlace | None:
     rows, vectors = rows_with(pairs.rows, len(pairs.diagonal)), pairs.vectors
     if vectors is None:
         return PairPlace(pairs.S, rows)
-    return PairPlace(pairs.S, rows, vectors.entries, vectors.wants(rows[-1]))
+    return PairPlace(pairs.S, rows, vectors.entries, vectors.look_at(rows[-1]))
 
 
 def rows_with(rows: tuple[int, ...], most: int) -> tuple[int, ...]:

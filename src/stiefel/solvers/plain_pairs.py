@@ -25,7 +25,13 @@ from stiefel.geometry.ray import PairPlace, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
 from .memory import Pairs, bordered, free_row, place_for, room_for, rows_with
-from .stack_pairs import vectors_apart
+from .stack_pairs import (
+    LAST_STEPS,
+    LEAST_MOVED,
+    VECTORS_APART,
+    length_of_vectors,
+    vectors_apart,
+)
 from .vector_scales import VectorScales, learned_from, with_scales
 
 # Numbers of a point from which plain pairs are kept in single precision: their blocks would leave
@@ -121,11 +127,12 @@ def remembered_and_aimed(
 
     ``curve`` has led to x, and has written its pair into its place.
     """
-    (B, rows, *_), G = curve.place, at.G
-    found, numbers = _products_of(curve.fast, pairs, pair, yy, at, rows), _copied(pairs)
-    inverse, diagonal, changes = numbers
-    new = Pairs(B, None, inverse, diagonal, rows, changes, vectors=pairs.vectors)
-    T, known = np.empty(G.shape, G.dtype), (B, rows, found, sy, *numbers, gamma, pairs.scales)
+    (B, rows, *_), G, vectors = curve.place, at.G, pairs.vectors
+    D = None if vectors is None else vectors.entries
+    found = _products_of(curve.fast, pairs, pair, yy, at, rows)
+    numbers = inverse, diagonal, changes = _copied(pairs)
+    new = Pairs(B, None, inverse, diagonal, rows, changes, None, None, vectors)
+    T, known = np.empty(G.shape, G.dtype), (B, rows, found, sy, *numbers, gamma, D)
     return new, T, curve.aimed_by(x, G, T, known, place_for(new))  # type: ignore[arg-type]
 
 
@@ -135,13 +142,22 @@ def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
 
 
 def _products_of(
-    fast: Any, pairs: Pairs, pair: Secant, yy: float, at: Gradient, rows: tuple[int, ...]
+    fast: Any,
+    pairs: Pairs,
+    pair: Secant,
+    yy: float,
+    at: Gradient,
+    rows: tuple[int, ...],
+    again: bool = False,
 ) -> NumpyArray:
-    """The products of ``rows``, of which the last holds the pair, with y and the gradient."""
+    """The products of ``rows``, of which the last holds the pair, with y and the gradient.
+
+    Those that the pair knows are made ``again`` where D is another one.
+    """
     B, found = pairs.S, pair.kept
     assert B is not None
     ordinary = B.dtype.char == "d" or (_is_ordinary(yy) and _is_ordinary(at.norm * at.norm))
-    if found is not None and ordinary:
+    if found is not None and ordinary and not again:
         return found  # type: ignore[no-any-return]
     ends = (None, None) if found is not None else (_numbers(pair.s), _numbers(pair.y))
     found, scales = np.empty(2 * len(B)), (_scale(B, math.sqrt(yy)), _scale(B, at.norm))
@@ -153,14 +169,18 @@ def parted(geometry: Manifold, pairs: Pairs, x: Point) -> Pairs | None:
     """Pairs of a stack of unit vectors, each with its own recursion; None if they are coupled.
 
     They are looked at when there are so many pairs for the first time: a look takes as long as
-    some steps.
+    some steps, where it is not compiled.
     """
     if pairs.in_use not in LOOKED_AT or pairs.S is None or not hasattr(x, "shape"):
         return None
-    if x.dtype.kind == "c":  # whose numbers stand in pairs
+    if not (n := length_of_vectors(geometry, x)):
         return None
+    if (fast := _compiled_for(x)) is not None:
+        known = pairs.S, pairs.rows[-LAST_STEPS:], n, LEAST_MOVED, VECTORS_APART
+        if not fast.vectors_apart(*known) < VECTORS_APART:
+            return None
     S, Y = pairs.S.astype(x.dtype).reshape(2, len(pairs.diagonal), *x.shape)
-    apart = vectors_apart(geometry, S, Y, pairs.rows)
+    apart = vectors_apart(S, Y, pairs.rows)
     return apart and Pairs(S, Y, *pairs[2:5], apart=apart)
 
 
@@ -175,31 +195,41 @@ def scaled_change(pairs: Pairs, pair: Secant) -> float:
     return float(y.dot(pairs.scales * y))
 
 
-def seen_vectors(pairs: Pairs, pair: Secant) -> tuple[Pairs, bool]:
-    """``pairs`` that know the pair's vectors; whether these have another D now."""
-    if pair.vectors is None or pairs.vectors is None:
-        return pairs, False
-    ss, yy = pair.vectors
-    known = learned_from(pairs.vectors, ss, yy, _compiled_for(ss))
-    return pairs._replace(vectors=known), known.due
+def seen_vectors(
+    pairs: Pairs, pair: Secant, yy: float, at: Gradient
+) -> tuple[Pairs, Secant, float]:
+    """``pairs`` that know the pair's vectors; what pair and ⟨y, Dy⟩ are if these get another D."""
+    assert pairs.vectors is not None
+    vectors = learned_from(pairs.vectors, pair.vectors)
+    if not vectors.due:
+        return Pairs(*pairs[:8], vectors), pair, yy
+    g = _numbers(at.G)
+    vectors = with_scales(vectors, g if at.G.dtype.kind == "f" else g.reshape(-1, 2))
+    pairs = rescaled(pairs, vectors)
+    if pair.kept is None:
+        return pairs, pair, scaled_change(pairs, pair)
+    rows = rows_with(pairs.rows, len(pairs.diagonal))
+    found = _products_of(_compiled_for(g), pairs, pair, yy, at, rows, again=True)
+    return pairs, pair._replace(kept=found), float(found[4 * len(rows) - 2])
 
 
-def rescaled(pairs: Pairs, pair: Secant, G: Cotangent) -> tuple[Pairs, float]:
-    """``pairs`` with the D that vectors have now, and ⟨y, Dy⟩ of ``pair``, the newest; 2m²nk."""
-    assert pairs.S is not None and pairs.vectors is not None and pair.vectors is not None
-    assert pairs.changes is not None
-    g, B, most = _numbers(G), pairs.S, len(pairs.diagonal)
-    vectors = with_scales(pairs.vectors, g if G.dtype.kind == "f" else g.reshape(-1, 2))
-    Y, changes = B[[most + row for row in pairs.rows]], np.zeros((most, most))
-    # Squares of small numbers are lost in single precision.
-    sizes = np.array([1.0 / _scale(B, math.sqrt(pairs.changes[i, i])) for i in pairs.rows])
-    if (sizes != 1.0).any():
-        Y /= sizes[:, None]
-    if vectors.entries is not None:
-        Y *= np.sqrt(vectors.entries).astype(B.dtype)
-    changes[np.ix_(pairs.rows, pairs.rows)] = _products(Y, Y) * (sizes[:, None] * sizes)
-    yy = pair.vectors[1] if vectors.used is None else vectors.used * pair.vectors[1]
-    return pairs._replace(vectors=vectors, changes=changes, slopes=None), float(yy.sum())
+def rescaled(pairs: Pairs, vectors: VectorScales) -> Pairs:
+    """``pairs`` with the D of ``vectors``; m²nk."""
+    B, D, rows, before = pairs.S, vectors.entries, pairs.rows, pairs.changes
+    assert B is not None and before is not None
+    changes = np.zeros_like(before)
+    if rows and (fast := _compiled_for(before)) is not None:
+        fast.plain_squares(B, rows, D, (SMALL, LARGE, FINEST), before, changes)
+    elif rows:
+        Y = B[[len(before) + row for row in rows]]
+        # Squares of small numbers are lost in single precision.
+        sizes = np.array([1.0 / _scale(B, math.sqrt(before[i, i])) for i in rows])
+        if (sizes != 1.0).any():
+            Y /= sizes[:, None]
+        if D is not None:
+            Y *= np.sqrt(D).astype(B.dtype)
+        changes[np.ix_(rows, rows)] = _products(Y, Y) * (sizes[:, None] * sizes)
+    return pairs._replace(vectors=vectors, changes=changes)
 
 
 def _numbers(C: NumpyArray) -> NumpyArray:

@@ -81,16 +81,17 @@ def nothing_apart(geometry: Manifold, X: Point, rows: int) -> Apart | None:
     return Apart(np.zeros((rows, *shape)), np.zeros(shape)) if math.prod(shape) > 1 else None
 
 
-def vectors_apart(
-    geometry: Manifold, S: NumpyArray, Y: NumpyArray, rows: tuple[int, ...]
-) -> Apart | None:
+def length_of_vectors(geometry: Manifold, x: Point) -> int:
+    """The numbers of a unit vector of a stack that is worth looking at; 0 for other points."""
+    real = isinstance(geometry, Stiefel) and x.ndim > 1 and x.dtype.kind != "c"
+    n: int = x.shape[-2 if x.shape[-1] == 1 else -1] if real else 0
+    return n if n and x.size // n >= FEWEST_VECTORS else 0
+
+
+def vectors_apart(S: NumpyArray, Y: NumpyArray, rows: tuple[int, ...]) -> Apart | None:
     """The same of a stack of unit vectors with pairs in use, if these say that they are apart."""
-    if not isinstance(geometry, Stiefel) or S.ndim < 3:
-        return None
     axes = (-2, -1) if S.shape[-1] == 1 else (-1,)
     curvatures, used = np.zeros(S.shape[: -len(axes)]), list(rows)
-    if curvatures[0].size < FEWEST_VECTORS:
-        return None
 
     def products(A: NumpyArray, C: NumpyArray) -> NumpyArray:
         return (A * C).sum(axis=axes)  # type: ignore[no-any-return]

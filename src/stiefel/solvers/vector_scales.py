@@ -26,6 +26,7 @@ import numpy as np
 
 from stiefel.types import NumpyArray
 
+FIRST_LOOK = 5  # pairs before it: short runs have no use for scales
 SETTLED, THINNING = 40, 4  # after so many looks only at pairs in every fourth row
 SCORE_MEMORY = 0.9  # memory of the scores: some ten looks
 BETTER, NO_BETTER = 0.1, 0.0  # score from which D is used, and below which it is no more
@@ -47,9 +48,11 @@ class VectorScales(NamedTuple):
     looks: int = 0  # steps that were looked at so far
     changed: int = 0  # how many there were when D was last changed
 
-    def wants(self, row: int) -> bool:
-        """Whether the step whose pair will stand in this row will be looked at."""
-        return self.looks < SETTLED or row % THINNING == 0
+    def look_at(self, row: int) -> tuple[Any, ...] | None:
+        """What a look needs at the step whose pair will stand in this row; None without a look."""
+        if (self.looks or row >= FIRST_LOOK) and (self.looks < SETTLED or row % THINNING == 0):
+            return self.numbers, self.used, LEAST_SHARE, RANGE, HUGE
+        return None
 
     @property
     def better(self) -> bool:
@@ -65,48 +68,44 @@ class VectorScales(NamedTuple):
         return another and self.looks >= WAITING * self.changed
 
 
-def learned_from(known: VectorScales, ss: NumpyArray, yy: NumpyArray, fast: Any) -> VectorScales:
-    """``known`` after a step with these ‖s_i‖² and ‖y_i‖²; D in use is as it was."""
-    if known.numbers is None:
-        numbers = np.zeros((3, *ss.shape))
-        numbers[2] = 1.0
-    else:
-        numbers = known.numbers.copy()
-    weigh = _weighed if fast is None else fast.units_weighed
-    found = weigh(ss, yy, numbers, known.used, LEAST_SHARE, RANGE, HUGE)
-    if found is None:
+def learned_from(known: VectorScales, seen: Any) -> VectorScales:
+    """``known`` after a step that was ``seen`` as its `Secant` says; D in use is as it was."""
+    numbers, used, entries, score, _, looks, changed = known
+    if type(seen) is not tuple:
+        seen = _weighed(seen, numbers, used, LEAST_SHARE, RANGE, HUGE)
+    new, found, change = seen
+    if found != found:  # NaN
         return known
-    score = SCORE_MEMORY * known.score + (1.0 - SCORE_MEMORY) * found[0]
-    return VectorScales(numbers, *known[1:3], score, found[1], known.looks + 1, known.changed)
+    score = SCORE_MEMORY * score + (1.0 - SCORE_MEMORY) * found
+    return VectorScales(new, used, entries, score, change, looks + 1, changed)
 
 
 def _weighed(
-    ss: NumpyArray,
-    yy: NumpyArray,
-    numbers: NumpyArray,
+    seen: NumpyArray,
+    before: NumpyArray | None,
     used: NumpyArray | None,
     least_share: float,
     most: float,
     huge: float,
-) -> tuple[float, float] | None:
-    """The score of D, and how much the one of the ``numbers`` with this step differs from ``used``.
+) -> tuple[NumpyArray | None, float, float]:
+    """The numbers with a step, the score of D, and how much the new D differs from ``used``.
 
-    1/most ≤ D ≤ most.  None, and the numbers as they were, where a step tells nothing.
+    1/most ≤ D ≤ most.  The score is NaN, and nothing is learned, where a step tells nothing.
     """
-    N, W, D = numbers
+    (ss, yy), (N, W, D) = seen.astype(float), (0.0, 0.0, 1.0) if before is None else before
     step, change = float(ss.sum()), float(yy.sum())
     if not (1.0 / huge < step < huge and 1.0 / huge < change < huge):
-        return None
+        return before, math.nan, math.nan
     score = math.log(step / float((ss / D).sum())) + math.log(change / float((yy * D).sum()))
     told = ss > least_share * step
-    N += np.where(told, ss, 0.0) / step
-    W += np.where(told, yy, 0.0) / step
+    N = N + np.where(told, ss, 0.0) / step
+    W = W + np.where(told, yy, 0.0) / step
     known = (N > 0) & (W > 0)
-    D[...] = np.where(known, np.sqrt(np.where(known, N, 1.0) / np.where(known, W, 1.0)), 0.0)
+    D = np.where(known, np.sqrt(np.where(known, N, 1.0) / np.where(known, W, 1.0)), 0.0)
     count, whole = int(known.sum()), float(D.sum())
-    D[...] = np.where(known, np.clip(D * (count / whole), 1.0 / most, most), 1.0) if count else 1.0
+    D = np.where(known, np.clip(D * (count / whole), 1.0 / most, most), 1.0) if count else 0 * N + 1
     relative = D - 1.0 if used is None else D / used - 1.0
-    return score, float((relative * relative).mean())
+    return np.stack([N, W, D]), score, float((relative * relative).mean())
 
 
 def with_scales(known: VectorScales, like: NumpyArray) -> VectorScales:
