@@ -50,7 +50,7 @@ from .parameters import check_integer, check_open_interval
 from .problem import Problem
 from .row_memory import NORMAL, RowMemory, SubspaceGrams, small
 from .row_recognition import Looking, Recognised, StepEnds, looked
-from .row_ritz import DEPENDENT, UNRELIABLE, RitzPairs, Stacked, lowest_and_newest
+from .row_ritz import RitzPairs, Stacked, lowest_and_newest
 from .row_rotations import SOFTEST, coupled
 
 # Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
@@ -198,7 +198,7 @@ class RowModel:
         found = rows if known is not None else self._looked(problem, rows, ends, span)
         if isinstance(found, Recognised):
             known = _before_the_first(self.blocks, kernels, found, ends)
-        ahead = known and known.exact and self.advanced(geometry, known, ends, metric)
+        ahead = known and (known.exact or span) and self.advanced(geometry, known, ends, metric)
         if ahead:
             return Rows(None, ahead[0]), ahead[1]
         if isinstance(found, Recognised):
@@ -246,8 +246,8 @@ class RowModel:
 
     def advanced(
         self, geometry: Manifold, known: Known, ends: StepEnds, metric: Metric
-    ) -> tuple[Known, tuple[Tangent, float, Curve]] | None:
-        """`_grown`, `direction` and the ray along it, of an exact model, in one compiled call.
+    ) -> tuple[Known, tuple[Tangent, float, Curve] | None] | None:
+        """`_grown`, and of an exact model `direction` and the ray along it, in one compiled call.
 
         None where there is no such kernel, and after unusual steps, about which `_grown` decides.
         """
@@ -259,10 +259,11 @@ class RowModel:
             return None
         turns, lowest = _turns(offset, metric.horizontal), self.ritz * X.shape[1]
         theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
-        rules = self.decay, NORMAL, DEPENDENT, UNRELIABLE, SOFTEST, theta
+        agreed = self.decay if exact else self.nearly
+        rules = self.decay, agreed, NORMAL, *row_ritz.limits(), SOFTEST, theta
         before = grams.WW, grams.WX, normal.WW, ritz.T, ritz.theta
         here = X, at.G, at.rotation, at.level
-        known_there = (W, used, XA), lowest, before, here, offset, columns[:5], rules, turns
+        known_there = (W, used, XA), lowest, before, here, offset, columns[:5], rules, turns, exact
         made = row_compiled.advanced(fast, *known_there)
         if made is None:
             return None
@@ -270,6 +271,8 @@ class RowModel:
         memory = RowMemory(W, XA, used, SubspaceGrams(*products), seen)
         columns = Columns(*columns[:5], *at_point)
         new = Known(memory, columns, offset, Stacked(WW), RitzPairs(*pairs), exact, resets)
+        if not exact:
+            return new, None
         ray = FastTangentRay.prepared(k, X, T, Frame(*frame), numbers)
         return new, (T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray)
 
@@ -296,6 +299,8 @@ class RowModel:
     def raised(self, geometry: Manifold, known: Known, X: Array, G: Array) -> Array:
         """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
         k: Any = getattr(geometry, "kernels", None)
+        if row_compiled.row_kernels(k, G) is not None:
+            return _inverse(k, known, G, None, None, 1.0, False)
         seen, rotation = row_memory.products(k, known.memory, G), small(k, k.gram(X, G))
         return _inverse(k, known, G, seen, rotation, 1.0, False)
 
@@ -327,23 +332,25 @@ def _inverse(
     k: Kernels,
     known: Known,
     G: Array,
-    seen: NumpyArray,
-    rotation: NumpyArray,
+    seen: Any,
+    rotation: Any,
     sign: float,
     turns: bool,
 ) -> Array:
     """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for.
 
-    ``seen``: WᴴG and AXᴴG.
+    ``seen``: WᴴG and AXᴴG; with None for it and for the rotation the kernel finds both.
     """
     memory, columns, offset, normal, ritz, *_ = known
     fast = row_compiled.row_kernels(k, G)
     if fast is not None:
         kept, grams = (memory.W, memory.used, memory.XA), memory.grams
         of_columns = columns.c, columns.W, columns.F, columns.vectors, columns.gaps
-        arrays = seen, rotation, grams.WX, grams.XX, normal.WW, ritz.T, ritz.theta, *of_columns
+        arrays = grams.WX, grams.XX, normal.WW, ritz.T, ritz.theta, *of_columns
         way = _turns(offset, not turns)
-        return row_compiled.applied_inverse(fast, kept, G, arrays, SOFTEST, sign, way)
+        return row_compiled.applied_inverse(
+            fast, kept, G, (seen, rotation), arrays, SOFTEST, sign, way
+        )
     grams, c, W, WH = memory.grams, columns.c, columns.W, sign * columns.W.conj().T
     size, L = len(c), grams.L
     WG, AXG, p = seen[:-size], seen[-size:], len(seen[:-size]) // 2
@@ -439,8 +446,7 @@ def _with_ritz(
     """With the columns at this point, and the Ritz vectors of A on X⊥ above all shifts."""
     fast = row_compiled.row_kernels(k, memory.XA)
     if fast is not None:
-        limits = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
-        made = row_compiled.ritz(fast, columns[1:3], level, memory.grams, *limits)
+        made = row_compiled.ritz(fast, columns[1:3], level, memory.grams, *row_ritz.limits())
         columns = Columns(*columns[:5], *made[:3])
         normal, ritz = Stacked(made[3]), RitzPairs(*made[4:])
         return Known(memory, columns, offset, normal, ritz, exact, resets)
