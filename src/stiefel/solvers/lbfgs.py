@@ -87,8 +87,8 @@ class LBFGS:
     memory : int
         The number m of pairs kept; fewer for points of more than two million entries, and none
         beyond four million, which use the newest pair only.  Real vectors, unit columns and free
-        parameters of 16,384 entries or more keep two fifths as many, unless ``cost`` says
-        otherwise: reading them takes longer than the rest of a step.
+        parameters of 16,384 entries or more, and other matrices of 32,768, keep two fifths as many,
+        unless ``cost`` says otherwise: reading them takes longer than the rest of a step.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
         scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, and trees
@@ -431,4 +431,7 @@ class LBFGS:
     def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
-        return no_pairs(problem.geometry, at.G, self.pairs_like(at.G), stack)
+        geometry, most = problem.geometry, self.pairs_like(at.G)
+        if self.cost == "usual" and not isinstance(x, tuple) and len(x.shape) == 2:
+            most = memory.worth_keeping_of_matrix(geometry, x, most)
+        return no_pairs(geometry, at.G, most, stack)

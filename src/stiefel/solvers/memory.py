@@ -35,6 +35,9 @@ from .stack_pairs import Apart, nothing_apart
 from .vector_scales import VectorScales
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
+# Entries of a matrix from which on reading ten pairs takes longer than the rest of a step, and an
+# inexact model of rows longer than that: test_long_matrices_… in tests/test_cost.py.
+LONG_MATRIX = 32_768
 ROOM_OF_TREES = 4_000_000  # entries of more pairs of a tree than usual: 64 MB
 
 
@@ -95,6 +98,12 @@ def room_for(G: Cotangent, memory: int) -> int:
     """Rows of a block, with the one that the next pair will take."""
     entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
     return min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
+
+
+def worth_keeping_of_matrix(geometry: Manifold, X: Array, memory: int) -> int:
+    """Two fifths of the pairs of a matrix that is long, on all ranks together."""
+    entries = array_kernels(geometry, X).rows(X) * int(X.shape[1])
+    return max(2 * memory // 5, 1) if entries >= LONG_MATRIX else memory
 
 
 def worth_keeping_of_leaves(G: Leaves, memory: int) -> int:

@@ -30,7 +30,6 @@ below the pairs of L-BFGS, which see what A does not tell.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,7 +44,7 @@ from stiefel.types import Array, Curve, Gradient, Manifold, Metric, NumpyArray, 
 
 from . import row_compiled, row_memory, row_ritz
 from .aims import kernels_of_rays
-from .memory import Pairs, apply_inverse
+from .memory import LONG_MATRIX, Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
 from .row_memory import NORMAL, RowMemory, SubspaceGrams, small
@@ -170,7 +169,7 @@ class RowModel:
     def init(self, geometry: Manifold, X: Array, at: Gradient, dear: bool = True) -> Rows:
         """Nothing known yet; given up at once where points are not tall single matrices.
 
-        Small points of functions that are not ``dear`` are modelled exactly or not at all.
+        Small and long points of functions that are not ``dear`` are modelled exactly or not at all.
         """
         kernels = getattr(geometry, "kernels", None)
         if kernels is None or at.level is None or isinstance(X, tuple) or len(X.shape) != 2:
@@ -178,7 +177,8 @@ class RowModel:
         n, k = kernels.rows(X), X.shape[1]
         if 2 * k > n:
             return GIVEN_UP
-        return OFF if dear or n * k > SMALL_SPAN else Rows(Looking(inexact=False))
+        inexact = dear or SMALL_SPAN < n * k < LONG_MATRIX
+        return OFF if inexact else Rows(Looking(inexact=False))
 
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""
@@ -358,7 +358,7 @@ def _inverse(
     AXq = (AXG - L.conj().T.dot(rotation)).dot(W)
     seen = (WG - WX.dot(rotation)).dot(W)  # Uᴴq, and then Z°ᴴq
     seen[p:] -= WX[:p].dot(AXq)
-    gamma = 1.0 / (_sigma(normal, columns, ritz.theta) - c)
+    gamma = 1.0 / (row_ritz.shift_of_rest(normal, c, columns.F, ritz.theta) - c)
     if offset is not None and turns:
         uz, r, omega = coupled(ritz, normal, grams, (c, gamma, W), (seen, AXq, rotation))
         x, omega = r - WX[:p].conj().T.dot(uz[p:]), sign * omega
@@ -410,28 +410,6 @@ def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -
         return np.zeros_like(rotation)
     h = np.maximum(h, SOFTEST * largest)
     return np.asarray(vectors.dot(adjoint.dot(rotation).dot(vectors) / h).dot(adjoint))
-
-
-def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
-    """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
-    c, F, WW = columns.c, columns.F, normal.WW
-    size, p = len(c), len(WW) // 2
-    newest = WW.reshape(2, p, 2, p)[:, p - size :, :, p - size :].swapaxes(1, 2)
-    (uu, uz), (_, zz) = (newest.dot(F) * F.conj()).real.sum(axis=2)
-    yy, sy = zz - c * (2.0 * uz - c * uu), float((uz - c * uu).sum())
-    squares = list(zip(c.tolist(), yy.tolist(), strict=True))  # a few numbers need no arrays
-    sigma = max(shift + y / sy for shift, y in squares) if sy > 0 else -math.inf
-    if not sigma > float(c.max()):  # the newest step saw no positive curvature, or none of a column
-        return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())  # all known
-    for _ in range(50):
-        excess, slope = -sy, 0.0
-        for shift, y in squares:
-            g = y / (sigma - shift)
-            excess, slope = excess + g, slope + g / (sigma - shift)
-        if excess <= 1e-3 * sy:
-            break
-        sigma += excess / slope
-    return sigma
 
 
 def _with_ritz(
