@@ -260,7 +260,8 @@ class RowModel:
         turns, lowest = _turns(offset, metric.horizontal), self.ritz * X.shape[1]
         theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
         agreed = self.decay if exact else self.nearly
-        rules = self.decay, agreed, NORMAL, *row_ritz.limits(), SOFTEST, theta
+        of_ritz = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
+        rules = self.decay, agreed, NORMAL, *of_ritz, SOFTEST, theta
         before = grams.WW, grams.WX, normal.WW, ritz.T, ritz.theta
         here = X, at.G, at.rotation, at.level
         known_there = (W, used, XA), lowest, before, here, offset, columns[:5], rules, turns, exact
@@ -424,7 +425,8 @@ def _with_ritz(
     """With the columns at this point, and the Ritz vectors of A on X⊥ above all shifts."""
     fast = row_compiled.row_kernels(k, memory.XA)
     if fast is not None:
-        made = row_compiled.ritz(fast, columns[1:3], level, memory.grams, *row_ritz.limits())
+        limits = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
+        made = row_compiled.ritz(fast, columns[1:3], level, memory.grams, *limits)
         columns = Columns(*columns[:5], *made[:3])
         normal, ritz = Stacked(made[3]), RitzPairs(*made[4:])
         return Known(memory, columns, offset, normal, ritz, exact, resets)

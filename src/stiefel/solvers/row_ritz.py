@@ -19,11 +19,6 @@ TINY = float(np.finfo(float).tiny)
 UNRELIABLE = 0.1  # the skew part of K that a Ritz vector may have, relative to θ − c
 
 
-def limits() -> tuple[float, float]:
-    """What the kernels are told."""
-    return DEPENDENT, UNRELIABLE
-
-
 class Stacked(NamedTuple):
     """Inner products of vectors U and images Z, p of each, in one matrix: W = [U, Z]."""
 
