@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         ROWS,
-        "if of_all > (self.decay if exact else self.nearly):",
+        "if of_all > self._agreed(exact):",
         "if False:",
         "memory that has decayed is kept",
         "test_row_model.py",
@@ -205,11 +205,11 @@ MUTANTS = (
     ),
     Mutant(
         ROWS,
-        "agreed = self.decay if exact else self.nearly",
-        "agreed = self.decay",
+        "return self.decay if exact else self.nearly",
+        "return self.decay",
         "older blocks of an inexact model agree as little as those of an exact one",
-        "test_compiled_rows.py",
-        "agree_more",
+        "test_row_model.py",
+        "older_blocks",
     ),
     Mutant(
         PAIRS,

@@ -240,9 +240,13 @@ class RowModel:
         memory, of_newest, of_all = row_memory.grown(k, old, X, at, columns.D, offset)
         if not of_newest <= self.decay:
             return None
-        if of_all > (self.decay if exact else self.nearly):
+        if of_all > self._agreed(exact):
             memory, resets = row_memory.newest(k, memory, at.G), resets + 1
         return _with_ritz(k, memory, columns, small(k, at.level), offset, exact, resets)
+
+    def _agreed(self, exact: bool) -> float:
+        """The asymmetry of all blocks together up to which older ones are kept."""
+        return self.decay if exact else self.nearly
 
     def advanced(
         self, geometry: Manifold, known: Known, ends: StepEnds, metric: Metric
@@ -259,9 +263,8 @@ class RowModel:
             return None
         turns, lowest = _turns(offset, metric.horizontal), self.ritz * X.shape[1]
         theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
-        agreed = self.decay if exact else self.nearly
         of_ritz = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
-        rules = self.decay, agreed, NORMAL, *of_ritz, SOFTEST, theta
+        rules = self.decay, self._agreed(exact), NORMAL, *of_ritz, SOFTEST, theta
         before = grams.WW, grams.WX, normal.WW, ritz.T, ritz.theta
         here = X, at.G, at.rotation, at.level
         known_there = (W, used, XA), lowest, before, here, offset, columns[:5], rules, turns, exact
