@@ -3,6 +3,7 @@
  * Each repeats a formula of the library, by the same name, and `tests/test_compiled.py` compares
  * the two.  The library works without this module, more slowly where matrices are small.
  */
+#include "landings.h"
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"
@@ -61,6 +62,7 @@ static PyMethodDef kernels[] = {
     KERNEL(straight_pair),
     KERNEL(matrix_aim),
     KERNEL(matrix_arrival),
+    KERNEL(matrix_landing),
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),

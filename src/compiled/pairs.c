@@ -4,12 +4,10 @@
  */
 #include "pairs.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "arrays.h"
 #include "blas.h"
-#include "matrices.h"
 
 void border(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, Py_ssize_t row,
             Py_ssize_t gone, double sy, double *inverse, double *diagonal, double *room)
@@ -27,17 +25,16 @@ void border(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, Py_ssi
     diagonal[row] = sy;
 }
 
-/* The pair in its row, and its column of R⁻¹; room for 2m. */
-static void keep(Py_ssize_t m, Py_ssize_t N, double *S, double *Y, Py_ssize_t row, Py_ssize_t gone,
-                 const double *s, const double *y, double sy, double *inverse, double *diagonal,
-                 double *room)
+void keep_pair(Py_ssize_t m, Py_ssize_t N, double *S, double *Y, Py_ssize_t row, Py_ssize_t gone,
+               const double *s, const double *y, double sy, double *inverse, double *diagonal,
+               double *room)
 {
     memcpy(S + row * N, s, sizeof(double) * (size_t)N);
     memcpy(Y + row * N, y, sizeof(double) * (size_t)N);
     border(m, N, S, Y, row, gone, sy, inverse, diagonal, room);
 }
 
-static int has_rows(Arrays *a, Py_ssize_t m, long row, long gone)
+int has_rows(Arrays *a, Py_ssize_t m, long row, long gone)
 {
     if (row >= 0 && row < m && gone < m)
         return 1;
@@ -64,7 +61,7 @@ PyObject *remember_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double *room = workspace(&a, sizeof(double) * (size_t)(2 * m));
     if (a.failed || !has_rows(&a, m, row, gone))
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS keep(m, N, S, Y, row, gone, s, y, sy, inverse, diagonal, room);
+    Py_BEGIN_ALLOW_THREADS keep_pair(m, N, S, Y, row, gone, s, y, sy, inverse, diagonal, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
 }
@@ -134,94 +131,6 @@ PyObject *second_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_BEGIN_ALLOW_THREADS second_of_two_loops(m, N, S, Y, inverse, diagonal, gamma, weights, r, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_NewRef(Py_None));
-}
-
-/* One matrix, its pairs and its metric, from which it aims. */
-typedef struct {
-    Py_ssize_t m, n, k, N;
-    size_t entry;
-    double *S, *Y, *inverse, *diagonal, *room; /* room for 3m numbers and what `aim_room` says */
-    const void *X, *G, *D;
-    double omega, theta;
-    void *T, *frame[4];
-} Archer;
-
-/* From args: S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, gram, basis, cobasis, K. */
-static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access)
-{
-    Archer c = {.m = ANY, .entry = sizeof(double)};
-    c.diagonal = real_numbers(a, args[3], &c.m, access);
-    c.X = point_like(a, args[5], &c.n, &c.k, &c.entry);
-    c.N = c.n * c.k * (Py_ssize_t)(c.entry / sizeof(double));
-    Py_ssize_t all = c.m * c.N, square = c.m * c.m;
-    c.S = real_numbers(a, args[0], &all, access), c.Y = real_numbers(a, args[1], &all, access);
-    c.inverse = real_numbers(a, args[2], &square, access);
-    c.G = array(a, args[4], c.n * c.k, c.entry, READ);
-    c.D = optional_array(a, args[6], c.k * c.k, c.entry);
-    c.omega = number(a, args[7]), c.theta = number(a, args[8]);
-    c.T = array(a, args[9], c.n * c.k, c.entry, WRITE);
-    for (int i = 0; i < 4; i++)
-        c.frame[i] = array(a, args[10 + i], 4 * c.k * c.k, c.entry, WRITE);
-    if (!a->failed)
-        c.room = workspace(a, sizeof(double) * (size_t)(3 * c.m) + c.entry * aim_room(c.k));
-    return c;
-}
-
-/* T = −H G by both loops with φ(q) between them, and its ray; ⟨G, T⟩. */
-static double aim(const Archer *c, double gamma, double *out)
-{
-    double *weights = c->room + 2 * c->m, *rest = c->room + 3 * c->m;
-    first_of_two_loops(c->m, c->N, c->S, c->Y, c->inverse, c->G, c->T, weights, c->room);
-    raise_matrix(c->entry, c->n, c->k, c->X, c->T, c->D, c->omega, rest);
-    second_of_two_loops(c->m, c->N, c->S, c->Y, c->inverse, c->diagonal, gamma, weights, c->T,
-                        c->room);
-    double slope = d_dot(c->N, c->G, c->T);
-    prepare_matrix(c->entry, c->n, c->k, c->X, c->T, c->theta, c->frame, out, rest);
-    return slope;
-}
-
-/* matrix_aim(S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, gram, basis, cobasis, K, γ) -> ⟨G, T⟩ and
- * what `prepare_tangent` returns */
-PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    Arrays a = {.count = 0};
-    double out[3], slope = 0.0;
-    if (!counted(count, 15))
-        return NULL;
-    Archer c = archer_of(&a, args, READ);
-    double gamma = number(&a, args[14]);
-    if (a.failed)
-        return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS slope = aim(&c, gamma, out);
-    Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
-}
-
-/* matrix_arrival(…, as matrix_aim, old γ or 0, row, gone, s, y, ⟨s, y⟩, B, yᴴy) -> γ, ⟨G, T⟩ and what
- * `prepare_tangent` returns: the pair is remembered, γ averaged with the old one, and aimed */
-PyObject *matrix_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    Arrays a = {.count = 0};
-    double out[3], slope = 0.0;
-    if (!counted(count, 22))
-        return NULL;
-    Archer c = archer_of(&a, args, WRITE);
-    Py_ssize_t N = c.N;
-    double gamma = number(&a, args[14]), sy = number(&a, args[19]);
-    long row = integer(&a, args[15]), gone = integer(&a, args[16]);
-    const double *s = real_numbers(&a, args[17], &N, READ), *y = real_numbers(&a, args[18], &N, READ);
-    const void *B = array(&a, args[20], c.k * c.k, c.entry, READ);
-    const void *yy = array(&a, args[21], c.k * c.k, c.entry, READ);
-    if (a.failed || !has_rows(&a, c.m, row, gone))
-        return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    keep(c.m, N, c.S, c.Y, row, gone, s, y, sy, c.inverse, c.diagonal, c.room);
-    double square = change_of_matrix(c.entry, c.k, B, yy, c.D, c.omega, c.room + 3 * c.m);
-    if (square > 0.0)
-        gamma = gamma != 0.0 ? sqrt(gamma * (sy / square)) : sy / square;
-    slope = aim(&c, gamma, out);
-    Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("ddddd", gamma, slope, out[0], out[1], out[2]));
 }
 
 /* straight_pair(T, t, G, G⁺, head, s, y) -> ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first `head` real numbers,

@@ -15,8 +15,15 @@ import numpy as np
 from stiefel.backends.base import Kernels
 from stiefel.geometry import compiled
 from stiefel.geometry.cayley import Frame
-from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, kernels_of_turns
+from stiefel.geometry.compiled import (
+    FastTangentRay,
+    FirstTrial,
+    LandingRay,
+    faster,
+    kernels_of_turns,
+)
 from stiefel.geometry.compiled import rows as in_rows
+from stiefel.geometry.grassmann import Grassmann, is_everything
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.ray import Curvature, Secant
 from stiefel.geometry.stiefel import Stiefel
@@ -68,9 +75,11 @@ def matrix_aim(
     k = kernels_of_rays(geometry, X, G)
     if k is None or pairs.S is None:
         return None
-    known, room = _archer(geometry, pairs, X, G, metric)
-    slope, *small = k.compiled.matrix_aim(*known, gamma)
-    return _aimed_along(geometry, k, X, metric, room, slope, small)
+    room = _Room(X)
+    slope, *small = k.compiled.matrix_aim(
+        *_archer(geometry, pairs, X, in_rows(G), metric, room), gamma
+    )
+    return room.aimed(geometry, k, X, metric, slope, small)
 
 
 def matrix_arrival(
@@ -84,53 +93,67 @@ def matrix_arrival(
     X: Point,
     G: Cotangent,
     metric: Metric,
-) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
-    """`remember` of a pair, γ averaged with the old one, and `matrix_aim`, in one call.
+    longest: float = math.inf,
+    curve: Curve | None = None,
+    lesson: tuple[Any, ...] | None = None,
+) -> tuple[Pairs, float, tuple[Tangent, float, Curve], Any] | None:
+    """`remember` of a pair, γ averaged with the old one, `matrix_aim`, and the first trial from X.
 
-    None where there is no such kernel, no blocks, or no ⟨s, y⟩ above ``least`` ‖y‖.
+    None where there is no such kernel, no blocks, or no ⟨s, y⟩ above ``least`` ‖y‖.  ``curve``: on
+    which the step went.  With a `LearnedMetric.lesson` the step is learned from before all that,
+    and what that told comes last.
     """
     seen = pair.curvature
-    k = kernels_of_rays(geometry, X, G) if type(seen) is Curvature and pairs.S is not None else None
-    if k is None or seen.square is None or not sy > least * math.sqrt(seen.square):
+    if pairs.S is None or type(seen) is not Curvature or seen.square is None:
+        return None
+    known_kernels = type(curve) is LandingRay
+    k = curve.kernels if known_kernels else kernels_of_rays(geometry, X, G)  # type: ignore[union-attr]
+    if k is None or not sy > least * math.sqrt(seen.square):
         return None
     row, gone, kept = with_row(pairs, needed)
-    known, room = _archer(geometry, kept, X, G, metric)
-    new = (
-        row,
-        gone,
-        in_rows(pair.s),
-        in_rows(pair.y),
-        sy,
-        in_rows(pair.curvature.B),
-        pair.curvature.yy,
-    )
-    gamma, slope, *small = k.compiled.matrix_arrival(*known, gamma, *new)
-    return kept, gamma, _aimed_along(geometry, k, X, metric, room, slope, small)
+    room, Y = _Room(X), np.empty(X.shape, X.dtype)
+    N = np.empty_like(room.frame[0])
+    known = _archer(geometry, kept, X, G, metric, room)
+    new = row, gone, pair.s, pair.y, sy, seen.B, seen.yy
+    found = k.compiled.matrix_arrival(*known, gamma, *new, longest, Y, N, lesson)
+    first = FirstTrial(found[5], Y, N)
+    aimed = room.aimed(geometry, k, X, metric, found[1], found[2:5], first)
+    return kept, found[0], aimed, found[6]
+
+
+class _Room:
+    """What the kernels fill: a direction and the frame of its ray."""
+
+    def __init__(self, X: Array) -> None:
+        two = 2 * X.shape[1]
+        self.T, self.frame = np.empty(X.shape, X.dtype), np.empty((4, two, two), X.dtype)
+
+    def aimed(
+        self,
+        geometry: Manifold,
+        k: Kernels,
+        X: Array,
+        metric: Metric,
+        slope: float,
+        small: Any,
+        first: FirstTrial | None = None,
+    ) -> tuple[Tangent, float, Curve]:
+        """Direction, slope and ray."""
+        T, span = self.T, type(geometry).gradient is not Stiefel.gradient
+        ray = LandingRay(k, X, T, self.frame, small, first, span)
+        return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
 
 
 def _archer(
-    geometry: Manifold, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
-) -> tuple[tuple[Any, ...], tuple[Tangent, Frame]]:
-    """What both kernels begin with, and the room for direction and frame that is in it."""
-    room = T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
-    D = None if metric.D is None else in_rows(metric.D)
+    geometry: Manifold, pairs: Pairs, X: Array, G: Cotangent, metric: Metric, room: _Room
+) -> tuple[Any, ...]:
+    """What both kernels begin with."""
+    D = metric.D
+    D = D if D is None or D.flags.c_contiguous else in_rows(D)
     omega = 0.0 if metric.horizontal else metric.omega
     theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
-    return (*pairs[:4], in_rows(G), X, D, omega, theta, T, *frame), room
-
-
-def _aimed_along(
-    geometry: Manifold,
-    k: Kernels,
-    X: Array,
-    metric: Metric,
-    room: tuple[Tangent, Frame],
-    slope: float,
-    small: Any,
-) -> tuple[Tangent, float, Curve]:
-    T, frame = room
-    ray = FastTangentRay.prepared(k, X, T, frame, small)
-    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+    S, Y, inverse, diagonal, *_ = pairs
+    return S, Y, inverse, diagonal, G, X, D, omega, theta, room.T, room.frame
 
 
 def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
@@ -138,8 +161,16 @@ def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
-    single = X.ndim == 2 and X.shape[-1] > 1
+    single = X.ndim == 2 and X.shape[-1] > 1 and _lands(geometry, X)
     return k if single and faster(k, X, G) is compiled else None
+
+
+def _lands(geometry: Stiefel, X: Array) -> bool:
+    """Whether gradients of this manifold are those that a landing finds."""
+    gradient = type(geometry).gradient
+    if gradient is Grassmann.gradient:
+        return not is_everything(geometry.kernels_at(X), X)
+    return gradient is Stiefel.gradient
 
 
 def _turns_aim(

@@ -21,6 +21,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from stiefel.geometry.compiled import LandingRay
 from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
@@ -92,7 +93,8 @@ class LBFGS:
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
         scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, and trees
-        nothing of how leaves belong together: all keep up to three times as many pairs, if short.
+        not how leaves belong together: all keep up to three times the pairs, if short, as one small
+        matrix does.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -179,8 +181,8 @@ class LBFGS:
 
     def pairs_like(self, G: Cotangent) -> int:
         """More of a tree: scales of leaves say nothing of how one bends another, and pairs do."""
-        if self.metric is not None and self.cost == "usual" and isinstance(G, tuple):
-            return memory.worth_keeping_of_leaves(G, self.memory)
+        if self.metric is not None and self.cost == "usual":
+            return memory.pairs_worth_keeping(G, self.memory)
         return self.most_pairs
 
     def measured(self, seconds: float, entries: int) -> LBFGS:
@@ -213,8 +215,8 @@ class LBFGS:
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
         pairs, learned = s.pairs, s.learned
         if len(learned) > 1 or learned[0].metric.horizontal:
-            learned, kept = still_invariant(geometry, x, at, learned)
-            pairs = pairs if kept else pairs.forgotten()
+            learned, same = still_invariant(geometry, x, at, learned)
+            pairs = pairs if same else pairs.forgotten()
         rows, old, aimed = s.rows, s.rows.known, None
         if self.rows is not None and not (old is None and rows.looking is None):
             ends = StepEnds(s.x, s.at, x, at)
@@ -234,11 +236,13 @@ class LBFGS:
         if pair is None:  # of a step by an exact model that ends here
             pair = s.aim.curve.secant_pair(taken.t, s.at, at)
             pairs, learned = self._without(problem, s.rows, x, at, learned)
-        elif self.metric and problem.precond is None and known is None and old is None:
-            # Steps of the row model are no sample of curvature: nothing is learned from them.
-            learned = self.metric.observe(geometry, x, pair, learned)
-        with_pair = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
-        pairs, gamma, aimed = with_pair
+        kept = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
+        pairs, gamma, aimed, learned = kept
+        if aimed is not None and aimed[1] < -LEAST_COSINE * at.norm * aimed[2].length:
+            aim = Aim(*aimed, metric=learned[0].metric)
+            at = at if at.aux is None else at._replace(aux=None)
+            new = x, at, aim, pairs, learned, gamma, len(pairs.rows), False, taken.watch
+            return State(*new, rows, None, -0.5 * aim.slope)
         here = problem, x, at, pairs, learned, gamma, rows, taken.watch
         return self._aimed(*here, after=True, aimed=aimed)
 
@@ -251,17 +255,29 @@ class LBFGS:
         pairs: Pairs,
         learned: tuple[Learned, ...],
         modelled: bool,
-    ) -> tuple[Pairs, float, tuple[Tangent, float, Curve] | None]:
-        """Pairs with that of the step, γ, and where to go where one call finds all of it."""
+    ) -> tuple[Pairs, float, tuple[Tangent, float, Curve] | None, tuple[Learned, ...]]:
+        """Pairs with that of the step, γ, where to go if one call finds it, and what is known."""
         (t, x, at, _, sy, _), geometry, gamma = taken, problem.geometry, s.gamma
-        least = self.caution * t * s.aim.curve.length  # times ‖y‖; the transport is isometric
-        if not modelled and problem.precond is None:
+        curve, lesson, plain = s.aim.curve, None, not modelled and problem.precond is None
+        least = self.caution * t * curve.length  # times ‖y‖; the transport is isometric
+        # Steps of the row model are no sample of curvature: nothing is learned from them.
+        metric = self.metric if plain and s.rows.known is None else None
+        if metric is not None and type(curve) is LandingRay:
+            lesson = metric.lesson(t, curve.whole, learned[0])
+        if metric is not None and lesson is None:
+            learned = metric.observe(geometry, x, pair, learned)
+        if plain:
             of_step = pair, sy, least, s.pairs.rows, gamma, x, at.G, learned[0].metric
-            if found := matrix_arrival(geometry, pairs, *of_step):
-                return found
+            if found := matrix_arrival(geometry, pairs, *of_step, self.longest, curve, lesson):
+                if metric is not None and lesson is not None:
+                    learned = (metric.taught(learned[0], lesson, found[3]),)
+                return *found[:3], learned
+        if metric is not None and lesson is not None:
+            learned = metric.observe(geometry, x, pair, learned)
         if not sy > least * math.sqrt(squared_length(geometry, pair)):
             # No positive curvature yet: as far again.
-            return pairs, gamma or -t * s.aim.slope / (s.at.norm * s.at.norm), None  # ** rounds
+            gamma = gamma or -t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds
+            return pairs, gamma, None, learned
         pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
         square = learned_squared_change(problem, x, pair, learned, at.aux)
         mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
@@ -270,7 +286,7 @@ class LBFGS:
             phi = partial(raised_by_learned, problem, x, learned, None, False)
             apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
             pairs = pairs._replace(apart=apart)
-        return pairs, gamma, None
+        return pairs, gamma, None, learned
 
     def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""
@@ -431,7 +447,6 @@ class LBFGS:
     def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
-        geometry, most = problem.geometry, self.pairs_like(at.G)
-        if self.cost == "usual" and not isinstance(x, tuple) and len(x.shape) == 2:
-            most = memory.worth_keeping_of_matrix(geometry, x, most)
-        return no_pairs(geometry, at.G, most, stack)
+        kept = self.pairs_like(at.G), self.cost
+        most = memory.worth_keeping_of_matrix(problem.geometry, x, *kept)
+        return no_pairs(problem.geometry, at.G, most, stack)

@@ -38,7 +38,9 @@ MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of
 # Entries of a matrix from which on reading ten pairs takes longer than the rest of a step, and an
 # inexact model of rows longer than that: test_long_matrices_… in tests/test_cost.py.
 LONG_MATRIX = 32_768
-ROOM_OF_TREES = 4_000_000  # entries of more pairs of a tree than usual: 64 MB
+# Entries of more pairs than usual, of a tree (64 MB) and of one matrix: reading them must take less
+# than the rest of a step.  tests/test_cost.py
+ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000
 
 
 class Pairs(NamedTuple):
@@ -100,16 +102,20 @@ def room_for(G: Cotangent, memory: int) -> int:
     return min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
 
 
-def worth_keeping_of_matrix(geometry: Manifold, X: Array, memory: int) -> int:
-    """Two fifths of the pairs of a matrix that is long, on all ranks together."""
+def worth_keeping_of_matrix(geometry: Manifold, X: Point, memory: int, cost: str) -> int:
+    """Two fifths of the pairs of a single matrix that is long, on all ranks together."""
+    if cost != "usual" or isinstance(X, tuple) or len(X.shape) != 2:
+        return memory
     entries = array_kernels(geometry, X).rows(X) * int(X.shape[1])
     return max(2 * memory // 5, 1) if entries >= LONG_MATRIX else memory
 
 
-def worth_keeping_of_leaves(G: Leaves, memory: int) -> int:
-    """Three times as many pairs of a tree, or as many of them as have room."""
-    entries = sum(math.prod(leaf.shape) for leaf in G)
-    return max(memory, min(3 * memory, ROOM_OF_TREES // max(entries, 1)))
+def pairs_worth_keeping(G: Cotangent, memory: int) -> int:
+    """Three times as many pairs of a tree or of one small matrix, or as many as have room."""
+    leaves = G if isinstance(G, tuple) else (G,)
+    room = ROOM_OF_TREES if isinstance(G, tuple) else ROOM_OF_MATRIX if G.ndim == 2 else 0
+    entries = sum(math.prod(leaf.shape) for leaf in leaves)
+    return max(memory, min(3 * memory, room // max(entries, 1)))
 
 
 def remember(
@@ -136,20 +142,24 @@ def remember(
 
 
 def free_row(needed: tuple[int, ...]) -> int:
-    """The first row that no pair in ``needed`` stands in."""
-    row = 0
-    while row in needed:
-        row += 1
+    """A row that no pair in ``needed`` stands in: the next one, or else the first."""
+    row = len(needed)
+    if row in needed:
+        row = 0
+        while row in needed:
+            row += 1
     return row
 
 
 def with_row(pairs: Pairs, needed: tuple[int, ...]) -> tuple[int, int, Pairs]:
     """The row of a new pair, the row that counts no more (or −1), and pairs to be written to."""
-    row = free_row(needed)
-    used, gone = (*pairs.rows, row), -1
-    if len(used) == len(pairs.diagonal):
+    S, Y, inverse, diagonal, rows, *_ = pairs
+    most, gone = len(diagonal), -1
+    row = free_row(needed) if len(needed) + 1 < most else most * (most - 1) // 2 - sum(needed)
+    used = (*rows, row)
+    if len(used) == most:
         gone, used = used[0], used[1:]
-    return row, gone, Pairs(pairs.S, pairs.Y, pairs.inverse.copy(), pairs.diagonal.copy(), used)
+    return row, gone, Pairs(S, Y, inverse.copy(), diagonal.copy(), used)
 
 
 def place_for(pairs: Pairs) -> PairPlace | None:
