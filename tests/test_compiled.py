@@ -136,6 +136,23 @@ def test_frames_are_those_of_the_text(seed, k, extra, is_complex, horizontal):
 # -- arguments are hostile until checked
 
 
+@pytest.mark.parametrize("k", range(1, 10))
+@pytest.mark.parametrize("n", [9, 40, 5000])
+def test_products_of_any_number_of_columns(n, k):
+    """Few columns are multiplied by loops of their own: a gradient, and points of a ray."""
+    rng = np.random.default_rng(k)
+    X, E = stiefel.nearest(rng.standard_normal((n, k))), rng.standard_normal((n, k))
+    geometry = Stiefel().bind(X)
+    G, XE = geometry.gradient(X, E).G, X.T @ E
+    np.testing.assert_allclose(G, E - X @ (0.5 * (XE + XE.T)), rtol=0, atol=1e-13)
+    found = geometry.ray(X, G)(0.1)
+    np.testing.assert_allclose(found.T @ found, np.eye(k), rtol=0, atol=1e-13)
+    if n <= 40:
+        W = G @ X.T - X @ G.T
+        Y = np.linalg.solve(np.eye(n) - 0.05 * W, X + 0.05 * W @ X)
+        np.testing.assert_allclose(found, Y, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_number_of_arguments_is_an_error(name):
     with pytest.raises(TypeError, match="arguments were given"):

@@ -218,6 +218,33 @@ def test_the_inverse(size, offset, turns, sign):
     assert_near(found / np.abs(expected).max(), expected / np.abs(expected).max(), 1e-6)
 
 
+@settings(max_examples=30, deadline=None)
+@given(sizes)
+def test_the_inverse_of_any_cotangent(size):
+    """Of an inexact model: the kernel finds the products of G by itself."""
+    s = drawn(size)
+    geometry = Stiefel().bind(s.X)
+
+    def raised():
+        known = s.known(False)
+        return RowModel().raised(geometry, known, s.X, s.G)
+
+    found, expected = both(raised)
+    assert_near(found / np.abs(expected).max(), expected / np.abs(expected).max(), 1e-6)
+
+
+def test_products_and_rotation_are_known_together():
+    s = Drawn(0, 20, 3, 2, False, 0.0)
+    known, given = s.known(False), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_compiled, "applied_inverse", lambda *them: given.extend(them))
+        RowModel().raised(Stiefel().bind(s.X), known, s.X, s.G)
+    fast, kept, G, seen, *others = given
+    assert seen == (None, None)
+    with pytest.raises(ValueError, match="known together"):
+        row_compiled.applied_inverse(fast, kept, G, (None, np.eye(3)), *others)
+
+
 # -- a step in one call ----------------------------------------------------------------------------
 
 
@@ -268,6 +295,53 @@ def test_a_step_in_one_call(size, offset, full, horizontal):
     along = geometry.ray_along(X, T, metric)
     assert ray.length == along.length and ray.defect == along.defect
     np.testing.assert_array_equal(ray(0.3), along(0.3))
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes, st.booleans())
+def test_a_step_of_an_inexact_model_in_one_call(size, full):
+    """The same memory and Ritz pairs, without a direction: pairs of L-BFGS come before that."""
+    s, geometry, known, ends = a_step(size, False, full)
+    model, known = RowModel(ritz=1), known._replace(exact=False)
+    found = model.advanced(geometry, known, ends, CANONICAL._replace(horizontal=True))
+    if full and not len(known.ritz.theta):
+        assert found is None
+        return
+    (new, aimed), (_, expected) = found, both(lambda: model._grown(s.kernels, known, ends))
+    assert aimed is None and new.memory.seen is None and not new.exact
+    assert_near(new.ritz.theta, expected.ritz.theta, 1e-7)
+    if not full:
+        assert_same_memory(
+            new.memory._replace(seen=np.zeros(0)), expected.memory._replace(seen=np.zeros(0))
+        )
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 6, 7, 8, 10])
+def test_a_step_of_more_rows_than_are_read_at_once(k, exact):
+    """Products are made block by block, also those of a memory that is made smaller."""
+    s, geometry, known, ends = a_step((0, 1100, k, 3, False), False, full=True)
+    model, metric, known = (
+        RowModel(ritz=1),
+        CANONICAL._replace(horizontal=True),
+        known._replace(exact=exact),
+    )
+    new, aimed = model.advanced(geometry, known, ends, metric)
+    _, expected = both(lambda: model._grown(s.kernels, known, ends))
+    assert_near(new.ritz.theta, expected.ritz.theta, 1e-7)
+    if exact:
+        X, at = ends.X, ends.at
+        _, T = both(lambda: model.direction(geometry, expected, memory.NOTHING, X, at, True))
+        assert_near(aimed[0] / np.abs(T).max(), T / np.abs(T).max(), 1e-6)
+
+
+@pytest.mark.parametrize("agreed", [0.03, 1e-12])
+def test_older_blocks_of_an_inexact_model_agree_more_closely(agreed):
+    s, geometry, known, ends = a_step((0, 10, 3, 3, False), False, errors=1e-6)
+    model = RowModel(nearly=agreed)
+    found = model.advanced(geometry, known._replace(exact=False), ends, CANONICAL)
+    assert (found is None) == (agreed < 1e-6)
+    assert model._grown(s.kernels, known._replace(exact=False), ends).resets == (agreed < 1e-6)
 
 
 @pytest.mark.parametrize("case", ["only rotates", "contradicts", "older blocks contradict"])

@@ -137,3 +137,24 @@ def test_ten_thousand_numbers_of_unit_vectors_are_worth_thirty_pairs():
     """Twenty pairs take 2 to 4 % more evaluations: 1,946 here, where thirty take 1,884."""
     runs = [correlation(seed, shape=(20, 500), rtol=1e-10) for seed in range(8)]
     assert sum(run.nfev for run in runs) <= 1915
+
+
+def density(n, seed, **options):
+    """½ tr XᵀAX with a part of the density, which no operator alone describes."""
+    a = np.sqrt(np.arange(1.0, n + 1))[:, None]
+
+    def fun(X):
+        rho = (X * X).sum(axis=1, keepdims=True)
+        return 0.5 * float((a * X * X).sum()) + 25.0 * float((rho**2).sum()), (a + 100 * rho) * X
+
+    start = stiefel.random_point(n, 4, seed=seed)
+    return stiefel.minimize(fun, start, options=options, rtol=1e-5)
+
+
+def test_long_matrices_keep_few_pairs(monkeypatch):
+    """Reading ten takes longer than the rest of a step, and saves a few per cent of them."""
+    used = [pairs_used(density(n, 0, rows=None)) for n in (8191, 8192)]
+    assert used == [10, 4] and pairs_used(density(8192, 0, cost="dear")) == 30
+    few = sum(density(8192, seed).nfev for seed in range(4))
+    monkeypatch.setattr(memory, "LONG_MATRIX", 10**9)
+    assert few < 1.1 * sum(density(8192, seed, rows=None).nfev for seed in range(4))

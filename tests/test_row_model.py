@@ -536,6 +536,20 @@ def test_small_points_of_functions_of_the_span_go_without_an_inexact_model():
     assert more < 1.3 * less
 
 
+@pytest.mark.parametrize(("rows", "inexact"), [(8191, True), (8192, False)])
+def test_long_points_of_functions_of_the_span_go_without_an_inexact_model(rows, inexact):
+    """It saves a fifth of the evaluations there, and doubles the work of a step."""
+    a = np.sqrt(np.arange(1.0, rows + 1))[:, None]
+
+    def fun(X):
+        rho = (X * X).sum(axis=1, keepdims=True)
+        return 0.5 * float((a * X * X).sum()) + 25.0 * float((rho**2).sum()), (a + 100 * rho) * X
+
+    x, dear = stiefel.random_point(rows, 4, seed=0), replace(AUTO, cost="dear")
+    on = [any(s.rows.on for s in states(m, fun, x, Stiefel(), 80)) for m in (AUTO, dear)]
+    assert on == [inexact, True]
+
+
 def test_a_function_of_the_span_is_looked_at_again():
     """Unlike others it is never given up: after a rest, and then after a longer one."""
     x = stiefel.random_point(60, 4, seed=0)

@@ -8,6 +8,7 @@
 #include "arrays.h"
 #include "blas.h"
 #include "entries.h"
+#include "narrow.h"
 
 enum { FEW = 4 }; /* columns */
 enum { BLOCK = 4096 }; /* entries: 32 KiB of real numbers */

@@ -11,17 +11,25 @@
 #include "eigen.h"
 #include "entries.h"
 #include "matrices.h"
+#include "narrow.h"
 
-/* Tall matrices are read in blocks of so many rows, of 5k entries each: 512 KiB of real numbers. */
-#define ROWS_OF_BLOCK(k) ((k) < 800 ? 13107 / (k) : 16)
+/* Tall matrices are read in blocks of so many of the `left` rows.  A product of them with five blocks
+ * of vectors is then below the million multiplications up to which OpenBLAS copies nothing, which is
+ * twice as fast, and what is read twice is still in the cache. */
+static inline Py_ssize_t rows_of_block(Py_ssize_t left, Py_ssize_t k)
+{
+    Py_ssize_t most = k < 7 ? 1024 : k < 36 ? 40000 / (k * k) : 32;
+    return left < most ? left : most;
+}
 
 enum { NO_TURNS, UNCOUPLED, COUPLED };
 
-/* What one step of an exact model reads, and then what it fills; see rows_step.inc. */
+/* What one step of a model reads, and then what it fills; see rows_step.inc.  Without a direction, of
+ * an inexact model, products with G are not asked for. */
 typedef struct {
     Py_ssize_t n, k, p, m; /* sizes; vectors and Ritz pairs before */
     Py_ssize_t q, lowest;  /* vectors of the smaller memory, and the lowest Ritz vectors among them */
-    double decay, least, dependent, unreliable, softest, left_out;
+    double decay, agreed, least, dependent, unreliable, softest, left_out;
     int turns;
     void *W, *smaller; /* the memory; room for the smaller one, NULL if it is not full */
     const void *XA0, *WW0, *WX0, *normal0, *basis0;
@@ -162,8 +170,8 @@ PyObject *rows_combined(PyObject *self, PyObject *const *args, Py_ssize_t count)
     void *out = array(&a, args[5], q * 2 * n, s.e, WRITE);
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(s.e, d_combined_rows(n, k, p, q, s.W, XA, C, along, out),
-                z_combined_rows(n, k, p, q, s.W, XA, C, along, out))
+    FOR_ENTRIES(s.e, d_combined_columns(n, k, p, q, n, s.W, XA, C, along, out),
+                z_combined_columns(n, k, p, q, n, s.W, XA, C, along, out))
     return finish(&a, Py_NewRef(Py_None));
 }
 
@@ -202,7 +210,7 @@ PyObject *rows_ritz(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, judged(&a, found) ? PyLong_FromSsize_t(found) : NULL);
 }
 
-/* rows_inverse(W, used, XA, G, seen, rotation, WX, XX, normal, T, θ, c, W, F, vectors, gaps, softest,
+/* rows_inverse(W, used, XA, G, seen or None, rotation or None, WX, XX, normal, T, θ, c, W, F, vectors, gaps, softest,
  * sign, turns, ±HG) */
 PyObject *rows_inverse(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -215,8 +223,10 @@ PyObject *rows_inverse(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_ssize_t n = s.n, k = s.k, p = s.p;
     const void *XA = array(&a, args[2], n * 2 * k, s.e, READ);
     const void *G = array(&a, args[3], n * k, s.e, READ);
-    const void *seen = array(&a, args[4], (2 * p + k) * k, s.e, READ);
-    const void *rotation = array(&a, args[5], k * k, s.e, READ);
+    const void *seen = optional_array(&a, args[4], (2 * p + k) * k, s.e);
+    const void *rotation = optional_array(&a, args[5], k * k, s.e);
+    if (!a.failed && (seen == NULL) != (rotation == NULL))
+        refuse(&a, "what is seen and the rotation are known together");
     const void *WX = array(&a, args[6], 4 * p * k, s.e, READ);
     const void *XX = array(&a, args[7], 4 * k * k, s.e, READ);
     const void *normal = array(&a, args[8], 4 * p * p, s.e, READ);
@@ -253,15 +263,16 @@ static void room_of(Arrays *a, RowStep *s, Memory w, PyObject *room, PyObject *q
 
 /* rows_step(W, used, room for a smaller memory or None, its vectors, how many of them are lowest Ritz
  * vectors; XA₀, WW₀, WX₀, normal₀, T₀, θ₀; X, G, rotation, level, C₀ or None; D, D½, D^{-½}, vectors,
- * gaps; decay, least normal part, dependent, unreliable, softest, rotation left out; turns; XA, WW, WX,
- * XX, seen, c, W, F, normal, T, θ, −HG, frame)
- * -> None if the step is unusual; the number of Ritz pairs, ⟨G, −HG⟩, what `prepare_tangent` returns */
+ * gaps; decay of the newest block, of all, least normal part, dependent, unreliable, softest, rotation
+ * left out; turns; XA, WW, WX, XX, seen, c, W, F, normal, T, θ, −HG, frame)
+ * -> None if the step is unusual; the number of Ritz pairs, ⟨G, −HG⟩, what `prepare_tangent` returns.
+ * With None for seen, −HG and frame there is no direction, and the numbers after the first are zero. */
 PyObject *rows_step(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     double out[4] = {0.0};
     Py_ssize_t found = 0, m = ANY;
-    if (!counted(count, 41))
+    if (!counted(count, 42))
         return NULL;
     Memory w = memory_of(&a, args[0], args[1], 0, args[2] == Py_None);
     Py_ssize_t n = w.n, k = w.k, p = w.p, tall = n * k, square = k * k;
@@ -280,19 +291,21 @@ PyObject *rows_step(PyObject *self, PyObject *const *args, Py_ssize_t count)
     s.inverse_half = array(&a, args[18], square, e, READ);
     s.vectors = array(&a, args[19], square, e, READ);
     s.gaps = array(&a, args[20], square, sizeof(double), READ);
-    s.decay = number(&a, args[21]), s.least = number(&a, args[22]);
-    s.dependent = number(&a, args[23]), s.unreliable = number(&a, args[24]);
-    s.softest = number(&a, args[25]), s.left_out = number(&a, args[26]);
-    s.turns = (int)integer(&a, args[27]);
-    s.XA = array(&a, args[28], 2 * tall, e, WRITE), s.WW = array(&a, args[29], 4 * q * q, e, WRITE);
-    s.WX = array(&a, args[30], 4 * q * k, e, WRITE), s.XX = array(&a, args[31], 4 * square, e, WRITE);
-    s.seen = array(&a, args[32], (2 * q + k) * k, e, WRITE);
-    s.c = array(&a, args[33], k, sizeof(double), WRITE);
-    s.columns = array(&a, args[34], square, e, WRITE), s.F = array(&a, args[35], square, e, WRITE);
-    s.normal = array(&a, args[36], 4 * q * q, e, WRITE), s.basis = array(&a, args[37], q * q, e, WRITE);
-    s.theta = array(&a, args[38], q, sizeof(double), WRITE);
-    s.direction = array(&a, args[39], tall, e, WRITE);
-    s.frame = array(&a, args[40], 16 * square, e, WRITE);
+    s.decay = number(&a, args[21]), s.agreed = number(&a, args[22]), s.least = number(&a, args[23]);
+    s.dependent = number(&a, args[24]), s.unreliable = number(&a, args[25]);
+    s.softest = number(&a, args[26]), s.left_out = number(&a, args[27]);
+    s.turns = (int)integer(&a, args[28]);
+    s.XA = array(&a, args[29], 2 * tall, e, WRITE), s.WW = array(&a, args[30], 4 * q * q, e, WRITE);
+    s.WX = array(&a, args[31], 4 * q * k, e, WRITE), s.XX = array(&a, args[32], 4 * square, e, WRITE);
+    s.c = array(&a, args[34], k, sizeof(double), WRITE);
+    s.columns = array(&a, args[35], square, e, WRITE), s.F = array(&a, args[36], square, e, WRITE);
+    s.normal = array(&a, args[37], 4 * q * q, e, WRITE), s.basis = array(&a, args[38], q * q, e, WRITE);
+    s.theta = array(&a, args[39], q, sizeof(double), WRITE);
+    if (args[40] != Py_None) {
+        s.seen = array(&a, args[33], (2 * q + k) * k, e, WRITE);
+        s.direction = array(&a, args[40], tall, e, WRITE);
+        s.frame = array(&a, args[41], 16 * square, e, WRITE);
+    }
     if (a.failed)
         return finish(&a, NULL);
     FOR_ENTRIES(e, found = d_step(&s, out), found = z_step(&s, out))

@@ -88,21 +88,19 @@ class LBFGS:
     Parameters
     ----------
     memory : int
-        The number m of pairs kept; fewer for points of more than two million entries, and none
-        beyond four million, which use the newest pair only.  Real vectors, unit columns and free
-        parameters of 16,384 entries or more keep two fifths as many, unless ``cost`` says
-        otherwise: reading them takes longer than the rest of a step.
+        The number m of pairs kept; fewer for points of more than two million entries, and only the
+        newest beyond four million.  Real vectors, unit columns and free parameters of 16,384
+        entries, and other matrices of 32,768, keep two fifths of them, unless ``cost`` says else.
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
-        scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, and trees
-        not how leaves belong together: all keep up to three times the pairs, if short, as one small
-        matrix does.
+        scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, trees not
+        how leaves belong together: if short, these and small matrices keep three times the pairs.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
         What an evaluation of f costs compared with a step of this method.  "cheap" keeps at most
         four pairs and no model of rows: fewer seconds and more evaluations.  "dear" keeps at
-        least thirty pairs, and models small points, too, where that is inexact.  "measure" chooses
+        least thirty pairs, and models all points, too, where that is inexact.  "measure" chooses
         by the seconds of the first evaluation: then two runs may differ, and otherwise they do not.
     sufficient_decrease : float
         The number c₁ of the line search.
@@ -438,4 +436,6 @@ class LBFGS:
     def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
-        return no_pairs(problem.geometry, at.G, self.pairs_like(at.G), stack)
+        kept = self.pairs_like(at.G), self.cost
+        most = memory.worth_keeping_of_matrix(problem.geometry, x, *kept)
+        return no_pairs(problem.geometry, at.G, most, stack)

@@ -35,6 +35,9 @@ from .stack_pairs import Apart, nothing_apart
 from .vector_scales import VectorScales
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
+# Entries of a matrix from which on reading ten pairs takes longer than the rest of a step, and an
+# inexact model of rows longer than that: test_long_matrices_… in tests/test_cost.py.
+LONG_MATRIX = 32_768
 # Entries of more pairs than usual, of a tree (64 MB) and of one matrix: reading them must take less
 # than the rest of a step.  tests/test_cost.py
 ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000
@@ -97,6 +100,14 @@ def room_for(G: Cotangent, memory: int) -> int:
     """Rows of a block, with the one that the next pair will take."""
     entries = sum(math.prod(leaf.shape) for leaf in (G if isinstance(G, tuple) else (G,)))
     return min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
+
+
+def worth_keeping_of_matrix(geometry: Manifold, X: Point, memory: int, cost: str) -> int:
+    """Two fifths of the pairs of a single matrix that is long, on all ranks together."""
+    if cost != "usual" or isinstance(X, tuple) or len(X.shape) != 2:
+        return memory
+    entries = array_kernels(geometry, X).rows(X) * int(X.shape[1])
+    return max(2 * memory // 5, 1) if entries >= LONG_MATRIX else memory
 
 
 def pairs_worth_keeping(G: Cotangent, memory: int) -> int:

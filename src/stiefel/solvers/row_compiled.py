@@ -94,10 +94,16 @@ def combined(
     fast: Any, memory: tuple[Array, int, Array], C: NumpyArray, along: NumpyArray, blocks: int
 ) -> Array:
     """Blocks of the combinations, and room for the others."""
-    W = memory[0]
-    _, both, n = W.shape
-    new = np.zeros((blocks, both, n), W.dtype)
-    fast.rows_combined(*memory, C, along, new.reshape(-1, 2, n)[: C.shape[1]])
+    W, vectors = memory[0], C.shape[1]
+    new = _room_for(W, blocks, vectors)
+    fast.rows_combined(*memory, C, along, new.reshape(-1, 2, W.shape[2])[:vectors])
+    return new
+
+
+def _room_for(W: Array, blocks: int, vectors: int) -> Array:
+    """Blocks of which so many vectors will be written; zeros behind them."""
+    new = np.empty((blocks, *W.shape[1:]), W.dtype)
+    new.reshape(-1, 2, W.shape[2])[vectors:] = 0
     return new
 
 
@@ -123,14 +129,16 @@ def applied_inverse(
     fast: Any,
     memory: tuple[Array, int, Array],
     G: Array,
+    seen: tuple[NumpyArray | None, NumpyArray | None],
     small: tuple[NumpyArray, ...],
     softest: float,
     sign: float,
     turns: int,
 ) -> Array:
-    """±H G; ``small`` as the kernel lists them."""
+    """±H G; products and rotation of G if known; ``small`` as the kernel lists them."""
     T = np.empty(G.shape, G.dtype)
-    fast.rows_inverse(*memory, rows(G), *map(rows, small), softest, sign, turns, T)
+    known = [m if m is None else rows(m) for m in seen]
+    fast.rows_inverse(*memory, rows(G), *known, *map(rows, small), softest, sign, turns, T)
     return T
 
 
@@ -144,29 +152,37 @@ def advanced(
     columns: tuple[NumpyArray, ...],
     rules: tuple[float, ...],
     turns: int,
+    aims: bool,
 ) -> tuple[Any, ...] | None:
     """A step of the model from W, used and [X, AX]; None for an unusual one.
 
     So many lowest Ritz vectors stay in a full memory, and the newest block.
-    Returns the memory; columns c, W and F; the normal Gram matrix; T and θ of Ritz pairs; direction
-    and slope; frame and numbers of the ray.
+    Returns the memory; columns c, W and F; the normal Gram matrix; T and θ of Ritz pairs; and if it
+    ``aims`` direction and slope, frame and numbers of the ray.
     """
     (W, used, XA0), X, kind, room = memory, at[0], at[0].dtype, None
     (n, size), p = X.shape, used * X.shape[1]
     if used == len(W):
         pairs = len(before[-1])
         kept = pairs if pairs <= lowest else lowest + min(pairs - lowest, size)
-        p, room = -(-kept // size) * size, np.zeros(W.shape, kind)
+        p = -(-kept // size) * size
+        room = _room_for(W, len(W), p)
     q, two = p + size, 2 * size
     XA, WW, WX = (
         np.empty((n, two), kind),
         np.empty((2 * q, 2 * q), kind),
         np.empty((2 * q, two), kind),
     )
-    XX, seen = np.empty((two, two), kind), np.empty((2 * q + size, size), kind)
-    c, columns_there, F = np.empty(size), np.empty((size, size), kind), np.empty((size, size), kind)
+    XX, c, (columns_there, F) = (
+        np.empty((two, two), kind),
+        np.empty(size),
+        np.empty((2, size, size), kind),
+    )
     normal, T, theta = np.empty((2 * q, 2 * q), kind), np.empty(q * q, kind), np.empty(q)
-    direction, frame = np.empty((n, size), kind), np.empty((4, two, two), kind)
+    seen = direction = frame = None
+    if aims:
+        seen, direction = np.empty((2 * q + size, size), kind), np.empty((n, size), kind)
+        frame = np.empty((4, two, two), kind)
     found = fast.rows_step(
         W, used, room, p, lowest, XA0, *map(rows, before), *map(rows, at), offset,
         *map(rows, columns), *rules, turns,

@@ -76,7 +76,7 @@ class RowMemory(NamedTuple):
     XA: Array  # X and AX beside each other, n×2k
     used: int
     grams: SubspaceGrams
-    seen: NumpyArray  # of the gradient G at X: WᴴG, and AXᴴG below it
+    seen: NumpyArray | None  # of the gradient G at X: WᴴG, and AXᴴG below it; of exact models
 
     @property
     def AX(self) -> Array:

@@ -30,7 +30,6 @@ below the pairs of L-BFGS, which see what A does not tell.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,12 +44,12 @@ from stiefel.types import Array, Curve, Gradient, Manifold, Metric, NumpyArray, 
 
 from . import row_compiled, row_memory, row_ritz
 from .aims import kernels_of_rays
-from .memory import Pairs, apply_inverse
+from .memory import LONG_MATRIX, Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
 from .row_memory import NORMAL, RowMemory, SubspaceGrams, small
 from .row_recognition import Looking, Recognised, StepEnds, looked
-from .row_ritz import DEPENDENT, UNRELIABLE, RitzPairs, Stacked, lowest_and_newest
+from .row_ritz import RitzPairs, Stacked, lowest_and_newest
 from .row_rotations import SOFTEST, coupled
 
 # Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
@@ -170,7 +169,7 @@ class RowModel:
     def init(self, geometry: Manifold, X: Array, at: Gradient, dear: bool = True) -> Rows:
         """Nothing known yet; given up at once where points are not tall single matrices.
 
-        Small points of functions that are not ``dear`` are modelled exactly or not at all.
+        Small and long points of functions that are not ``dear`` are modelled exactly or not at all.
         """
         kernels = getattr(geometry, "kernels", None)
         if kernels is None or at.level is None or isinstance(X, tuple) or len(X.shape) != 2:
@@ -178,7 +177,8 @@ class RowModel:
         n, k = kernels.rows(X), X.shape[1]
         if 2 * k > n:
             return GIVEN_UP
-        return OFF if dear or n * k > SMALL_SPAN else Rows(Looking(inexact=False))
+        inexact = dear or SMALL_SPAN < n * k < LONG_MATRIX
+        return OFF if inexact else Rows(Looking(inexact=False))
 
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""
@@ -198,7 +198,7 @@ class RowModel:
         found = rows if known is not None else self._looked(problem, rows, ends, span)
         if isinstance(found, Recognised):
             known = _before_the_first(self.blocks, kernels, found, ends)
-        ahead = known and known.exact and self.advanced(geometry, known, ends, metric)
+        ahead = known and (known.exact or span) and self.advanced(geometry, known, ends, metric)
         if ahead:
             return Rows(None, ahead[0]), ahead[1]
         if isinstance(found, Recognised):
@@ -240,14 +240,18 @@ class RowModel:
         memory, of_newest, of_all = row_memory.grown(k, old, X, at, columns.D, offset)
         if not of_newest <= self.decay:
             return None
-        if of_all > (self.decay if exact else self.nearly):
+        if of_all > self._agreed(exact):
             memory, resets = row_memory.newest(k, memory, at.G), resets + 1
         return _with_ritz(k, memory, columns, small(k, at.level), offset, exact, resets)
 
+    def _agreed(self, exact: bool) -> float:
+        """The asymmetry of all blocks together up to which older ones are kept."""
+        return self.decay if exact else self.nearly
+
     def advanced(
         self, geometry: Manifold, known: Known, ends: StepEnds, metric: Metric
-    ) -> tuple[Known, tuple[Tangent, float, Curve]] | None:
-        """`_grown`, `direction` and the ray along it, of an exact model, in one compiled call.
+    ) -> tuple[Known, tuple[Tangent, float, Curve] | None] | None:
+        """`_grown`, and of an exact model `direction` and the ray along it, in one compiled call.
 
         None where there is no such kernel, and after unusual steps, about which `_grown` decides.
         """
@@ -259,10 +263,11 @@ class RowModel:
             return None
         turns, lowest = _turns(offset, metric.horizontal), self.ritz * X.shape[1]
         theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
-        rules = self.decay, NORMAL, DEPENDENT, UNRELIABLE, SOFTEST, theta
+        of_ritz = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
+        rules = self.decay, self._agreed(exact), NORMAL, *of_ritz, SOFTEST, theta
         before = grams.WW, grams.WX, normal.WW, ritz.T, ritz.theta
         here = X, at.G, at.rotation, at.level
-        known_there = (W, used, XA), lowest, before, here, offset, columns[:5], rules, turns
+        known_there = (W, used, XA), lowest, before, here, offset, columns[:5], rules, turns, exact
         made = row_compiled.advanced(fast, *known_there)
         if made is None:
             return None
@@ -270,6 +275,8 @@ class RowModel:
         memory = RowMemory(W, XA, used, SubspaceGrams(*products), seen)
         columns = Columns(*columns[:5], *at_point)
         new = Known(memory, columns, offset, Stacked(WW), RitzPairs(*pairs), exact, resets)
+        if not exact:
+            return new, None
         ray = FastTangentRay.prepared(k, X, T, Frame(*frame), numbers)
         return new, (T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray)
 
@@ -296,6 +303,8 @@ class RowModel:
     def raised(self, geometry: Manifold, known: Known, X: Array, G: Array) -> Array:
         """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
         k: Any = getattr(geometry, "kernels", None)
+        if row_compiled.row_kernels(k, G) is not None:
+            return _inverse(k, known, G, None, None, 1.0, False)
         seen, rotation = row_memory.products(k, known.memory, G), small(k, k.gram(X, G))
         return _inverse(k, known, G, seen, rotation, 1.0, False)
 
@@ -327,23 +336,25 @@ def _inverse(
     k: Kernels,
     known: Known,
     G: Array,
-    seen: NumpyArray,
-    rotation: NumpyArray,
+    seen: Any,
+    rotation: Any,
     sign: float,
     turns: bool,
 ) -> Array:
     """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for.
 
-    ``seen``: WᴴG and AXᴴG.
+    ``seen``: WᴴG and AXᴴG; with None for it and for the rotation the kernel finds both.
     """
     memory, columns, offset, normal, ritz, *_ = known
     fast = row_compiled.row_kernels(k, G)
     if fast is not None:
         kept, grams = (memory.W, memory.used, memory.XA), memory.grams
         of_columns = columns.c, columns.W, columns.F, columns.vectors, columns.gaps
-        arrays = seen, rotation, grams.WX, grams.XX, normal.WW, ritz.T, ritz.theta, *of_columns
+        arrays = grams.WX, grams.XX, normal.WW, ritz.T, ritz.theta, *of_columns
         way = _turns(offset, not turns)
-        return row_compiled.applied_inverse(fast, kept, G, arrays, SOFTEST, sign, way)
+        return row_compiled.applied_inverse(
+            fast, kept, G, (seen, rotation), arrays, SOFTEST, sign, way
+        )
     grams, c, W, WH = memory.grams, columns.c, columns.W, sign * columns.W.conj().T
     size, L = len(c), grams.L
     WG, AXG, p = seen[:-size], seen[-size:], len(seen[:-size]) // 2
@@ -351,7 +362,7 @@ def _inverse(
     AXq = (AXG - L.conj().T.dot(rotation)).dot(W)
     seen = (WG - WX.dot(rotation)).dot(W)  # Uᴴq, and then Z°ᴴq
     seen[p:] -= WX[:p].dot(AXq)
-    gamma = 1.0 / (_sigma(normal, columns, ritz.theta) - c)
+    gamma = 1.0 / (row_ritz.shift_of_rest(normal, c, columns.F, ritz.theta) - c)
     if offset is not None and turns:
         uz, r, omega = coupled(ritz, normal, grams, (c, gamma, W), (seen, AXq, rotation))
         x, omega = r - WX[:p].conj().T.dot(uz[p:]), sign * omega
@@ -403,28 +414,6 @@ def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -
         return np.zeros_like(rotation)
     h = np.maximum(h, SOFTEST * largest)
     return np.asarray(vectors.dot(adjoint.dot(rotation).dot(vectors) / h).dot(adjoint))
-
-
-def _sigma(normal: Stacked, columns: Columns, theta: NumpyArray) -> float:
-    """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
-    c, F, WW = columns.c, columns.F, normal.WW
-    size, p = len(c), len(WW) // 2
-    newest = WW.reshape(2, p, 2, p)[:, p - size :, :, p - size :].swapaxes(1, 2)
-    (uu, uz), (_, zz) = (newest.dot(F) * F.conj()).real.sum(axis=2)
-    yy, sy = zz - c * (2.0 * uz - c * uu), float((uz - c * uu).sum())
-    squares = list(zip(c.tolist(), yy.tolist(), strict=True))  # a few numbers need no arrays
-    sigma = max(shift + y / sy for shift, y in squares) if sy > 0 else -math.inf
-    if not sigma > float(c.max()):  # the newest step saw no positive curvature, or none of a column
-        return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())  # all known
-    for _ in range(50):
-        excess, slope = -sy, 0.0
-        for shift, y in squares:
-            g = y / (sigma - shift)
-            excess, slope = excess + g, slope + g / (sigma - shift)
-        if excess <= 1e-3 * sy:
-            break
-        sigma += excess / slope
-    return sigma
 
 
 def _with_ritz(

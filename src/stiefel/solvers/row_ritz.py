@@ -104,3 +104,24 @@ def lowest_and_newest(ritz: RitzPairs, normal: Stacked, lowest: int, size: int) 
         return T
     new = T[:, lowest:].conj().T.dot(normal.UU[:, -size:])  # beside the lowest ones
     return np.concatenate((T[:, :lowest], T[:, lowest:].dot(orthonormal_factor(new))), axis=1)
+
+
+def shift_of_rest(normal: Stacked, c: NumpyArray, F: NumpyArray, theta: NumpyArray) -> float:
+    """σ with Σ‖y_i‖²/(σ − c_i) = Σ⟨s_i, y_i⟩ for the newest block; Newton's method from below."""
+    WW, size, p = normal.WW, len(c), len(normal.WW) // 2
+    newest = WW.reshape(2, p, 2, p)[:, p - size :, :, p - size :].swapaxes(1, 2)
+    (uu, uz), (_, zz) = (newest.dot(F) * F.conj()).real.sum(axis=2)
+    yy, sy = zz - c * (2.0 * uz - c * uu), float((uz - c * uu).sum())
+    squares = list(zip(c.tolist(), yy.tolist(), strict=True))  # a few numbers need no arrays
+    sigma = max(shift + y / sy for shift, y in squares) if sy > 0 else -math.inf
+    if not sigma > float(c.max()):  # the newest step saw no positive curvature, or none of a column
+        return float(max(theta[-1:], default=c[-1])) + 1e-3 * float(np.abs(c).max())  # all known
+    for _ in range(50):
+        excess, slope = -sy, 0.0
+        for shift, y in squares:
+            g = y / (sigma - shift)
+            excess, slope = excess + g, slope + g / (sigma - shift)
+        if excess <= 1e-3 * sy:
+            break
+        sigma += excess / slope
+    return sigma
