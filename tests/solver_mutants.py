@@ -133,6 +133,14 @@ MUTANTS = (
     ),
     Mutant(
         LBFGS,
+        "if t >= CONTRADICTED or (pairs.apart is not None and pairs.apart.on):",
+        "if t >= CONTRADICTED:",
+        "a step that is short for one matrix empties the memory of all",
+        STACKS,
+        "vectors_are_looked_at_again",
+    ),
+    Mutant(
+        LBFGS,
         "CONTRADICTED = 0.3",
         "CONTRADICTED = 0.0",
         "pairs that a step contradicts are kept",
