@@ -112,7 +112,8 @@ PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
 /* learn(t, gram, basis, K, B, yᴴy, P, R, D or None, weight, judged, ratio, sums (4), power, memory,
  * news, change, range, least, P⁺, R⁺, D⁺) -> weight, judged, ratio, sums (4) and whether D⁺ differs
- * from D by more than `change`; None for a step that tells nothing */
+ * from D by more than `change`; None for a step that tells nothing.  Of a ray of many columns (wide.h)
+ * C and A stand for gram and basis, and None for K */
 PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -122,9 +123,10 @@ PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     Told told = {.t = number(&a, args[0])};
     told.B = square_matrix(&a, args[4], &k, &e);
-    told.gram = array(&a, args[1], 4 * k * k, e, READ);
-    told.basis = array(&a, args[2], 4 * k * k, e, READ);
-    told.K = array(&a, args[3], 4 * k * k, e, READ);
+    Py_ssize_t size = args[3] == Py_None ? k * k : 4 * k * k;
+    told.gram = array(&a, args[1], size, e, READ);
+    told.basis = array(&a, args[2], size, e, READ);
+    told.K = optional_array(&a, args[3], size, e);
     told.yy = array(&a, args[5], k * k, e, READ);
     const void *P = array(&a, args[6], k * k, e, READ), *R = array(&a, args[7], k * k, e, READ);
     const void *E = optional_array(&a, args[8], k * k, e);

@@ -15,6 +15,7 @@
 #include "rows.h"
 #include "stack_pairs.h"
 #include "turns.h"
+#include "wide.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -50,6 +51,11 @@ static PyMethodDef kernels[] = {
     KERNEL(framed_gradient),
     KERNEL(framed_ray),
     KERNEL(framed_point),
+    KERNEL(prepare_wide),
+    KERNEL(wide_point),
+    KERNEL(wide_pair),
+    KERNEL(wide_aim),
+    KERNEL(wide_arrival),
     KERNEL(eigh_rows),
     KERNEL(mean_metric),
     KERNEL(learn),

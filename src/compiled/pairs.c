@@ -10,6 +10,7 @@
 #include "arrays.h"
 #include "blas.h"
 #include "matrices.h"
+#include "wide.h"
 
 void border(Py_ssize_t m, Py_ssize_t N, const double *S, const double *Y, Py_ssize_t row,
             Py_ssize_t gone, double sy, double *inverse, double *diagonal, double *room)
@@ -143,13 +144,15 @@ typedef struct {
     double *S, *Y, *inverse, *diagonal, *room; /* room for 3m numbers and what `aim_room` says */
     const void *X, *G, *D;
     double omega, theta;
+    int wide; /* whether the ray is one of many columns; see wide.h */
     void *T, *frame[4];
 } Archer;
 
-/* From args: S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, gram, basis, cobasis, K. */
-static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access)
+/* From args: S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, gram, basis, cobasis, K; of many columns
+ * U, A, C, E are the last four. */
+static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access, int wide)
 {
-    Archer c = {.m = ANY, .entry = sizeof(double)};
+    Archer c = {.m = ANY, .entry = sizeof(double), .wide = wide};
     c.diagonal = real_numbers(a, args[3], &c.m, access);
     c.X = point_like(a, args[5], &c.n, &c.k, &c.entry);
     c.N = c.n * c.k * (Py_ssize_t)(c.entry / sizeof(double));
@@ -160,8 +163,10 @@ static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access)
     c.D = optional_array(a, args[6], c.k * c.k, c.entry);
     c.omega = number(a, args[7]), c.theta = number(a, args[8]);
     c.T = array(a, args[9], c.n * c.k, c.entry, WRITE);
-    for (int i = 0; i < 4; i++)
-        c.frame[i] = array(a, args[10 + i], 4 * c.k * c.k, c.entry, WRITE);
+    for (int i = 0; i < 4; i++) {
+        Py_ssize_t size = !wide ? 4 * c.k * c.k : i == 0 ? c.n * c.k : c.k * c.k;
+        c.frame[i] = array(a, args[10 + i], size, c.entry, WRITE);
+    }
     if (!a->failed)
         c.room = workspace(a, sizeof(double) * (size_t)(3 * c.m) + c.entry * aim_room(c.k));
     return c;
@@ -176,19 +181,20 @@ static double aim(const Archer *c, double gamma, double *out)
     second_of_two_loops(c->m, c->N, c->S, c->Y, c->inverse, c->diagonal, gamma, weights, c->T,
                         c->room);
     double slope = d_dot(c->N, c->G, c->T);
-    prepare_matrix(c->entry, c->n, c->k, c->X, c->T, c->theta, c->frame, out, rest);
+    (c->wide ? prepare_wide_matrix : prepare_matrix)(c->entry, c->n, c->k, c->X, c->T, c->theta,
+                                                     c->frame, out, rest);
     return slope;
 }
 
 /* matrix_aim(S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, gram, basis, cobasis, K, γ) -> ⟨G, T⟩ and
  * what `prepare_tangent` returns */
-PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *aimed(PyObject *const *args, Py_ssize_t count, int wide)
 {
     Arrays a = {.count = 0};
     double out[3], slope = 0.0;
     if (!counted(count, 15))
         return NULL;
-    Archer c = archer_of(&a, args, READ);
+    Archer c = archer_of(&a, args, READ, wide);
     double gamma = number(&a, args[14]);
     if (a.failed)
         return finish(&a, NULL);
@@ -199,13 +205,13 @@ PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
 /* matrix_arrival(…, as matrix_aim, old γ or 0, row, gone, s, y, ⟨s, y⟩, B, yᴴy) -> γ, ⟨G, T⟩ and what
  * `prepare_tangent` returns: the pair is remembered, γ averaged with the old one, and aimed */
-PyObject *matrix_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *arrived(PyObject *const *args, Py_ssize_t count, int wide)
 {
     Arrays a = {.count = 0};
     double out[3], slope = 0.0;
     if (!counted(count, 22))
         return NULL;
-    Archer c = archer_of(&a, args, WRITE);
+    Archer c = archer_of(&a, args, WRITE, wide);
     Py_ssize_t N = c.N;
     double gamma = number(&a, args[14]), sy = number(&a, args[19]);
     long row = integer(&a, args[15]), gone = integer(&a, args[16]);
@@ -222,6 +228,26 @@ PyObject *matrix_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count
     slope = aim(&c, gamma, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("ddddd", gamma, slope, out[0], out[1], out[2]));
+}
+
+PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return aimed(args, count, 0);
+}
+
+PyObject *wide_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return aimed(args, count, 1);
+}
+
+PyObject *matrix_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return arrived(args, count, 0);
+}
+
+PyObject *wide_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return arrived(args, count, 1);
 }
 
 /* straight_pair(T, t, G, G⁺, head, s, y) -> ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first `head` real numbers,

@@ -21,6 +21,14 @@ from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.ray import Curvature, Secant
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.geometry.turns import CompiledRotationRay, FramedRotations
+from stiefel.geometry.wide import (
+    CompiledWideRay,
+    WideCurvature,
+    WideFrame,
+    WideRay,
+    empty_wide_frame,
+    is_wide,
+)
 from stiefel.types import (
     Array,
     Cotangent,
@@ -40,11 +48,26 @@ from .problem import array_kernels
 
 
 def slope_and_curve(
-    geometry: Manifold, x: Point, at: Gradient, T: Tangent, metric: Any, pairs: Pairs
+    geometry: Manifold,
+    x: Point,
+    at: Gradient,
+    T: Tangent,
+    metric: Any,
+    pairs: Pairs,
+    modelled: bool = False,
 ) -> tuple[float, Curve]:
-    """⟨∇f, T⟩ and the curve along T, which writes plain pairs where they are kept."""
+    """⟨∇f, T⟩ and the curve along T, which writes plain pairs where they are kept.
+
+    Directions that are ``modelled`` have rays of `cayley`, as row models make them.
+    """
     if pairs.changes is not None and hasattr(geometry, "aim_along"):
         return geometry.aim_along(x, at.G, T, place_for(pairs))  # type: ignore[no-any-return]
+    wide = None if modelled else kernels_of_wide_rays(geometry, x)
+    if wide is not None:
+        kind = WideRay if wide.compiled is None else CompiledWideRay
+        ray = kind(wide, x, T, geometry.rotation_left_out(metric))  # type: ignore[attr-defined]
+        if not ray.lossy:
+            return geometry.dot(at.G, T), ray
     return geometry.dot(at.G, T), geometry.ray_along(x, T, metric)
 
 
@@ -69,7 +92,8 @@ def matrix_aim(
     if k is None or pairs.S is None:
         return None
     known, room = _archer(geometry, pairs, X, G, metric)
-    slope, *small = k.compiled.matrix_aim(*known, gamma)
+    aim = k.compiled.wide_aim if isinstance(room[1], WideFrame) else k.compiled.matrix_aim
+    slope, *small = aim(*known, gamma)
     return _aimed_along(geometry, k, X, metric, room, slope, small)
 
 
@@ -90,7 +114,8 @@ def matrix_arrival(
     None where there is no such kernel, no blocks, or no ⟨s, y⟩ above ``least`` ‖y‖.
     """
     seen = pair.curvature
-    k = kernels_of_rays(geometry, X, G) if type(seen) is Curvature and pairs.S is not None else None
+    tells = type(seen) in (Curvature, WideCurvature) and pairs.S is not None
+    k = kernels_of_rays(geometry, X, G) if tells else None
     if k is None or seen.square is None or not sy > least * math.sqrt(seen.square):
         return None
     row, gone, kept = with_row(pairs, needed)
@@ -104,15 +129,18 @@ def matrix_arrival(
         in_rows(pair.curvature.B),
         pair.curvature.yy,
     )
-    gamma, slope, *small = k.compiled.matrix_arrival(*known, gamma, *new)
+    wide = isinstance(room[1], WideFrame)
+    arrive = k.compiled.wide_arrival if wide else k.compiled.matrix_arrival
+    gamma, slope, *small = arrive(*known, gamma, *new)
     return kept, gamma, _aimed_along(geometry, k, X, metric, room, slope, small)
 
 
 def _archer(
     geometry: Manifold, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
-) -> tuple[tuple[Any, ...], tuple[Tangent, Frame]]:
+) -> tuple[tuple[Any, ...], tuple[Tangent, Frame | WideFrame]]:
     """What both kernels begin with, and the room for direction and frame that is in it."""
-    room = T, frame = np.empty(X.shape, X.dtype), empty_frame(X)
+    room_for_frame = empty_wide_frame if kernels_of_wide_rays(geometry, X) else empty_frame
+    room = T, frame = np.empty(X.shape, X.dtype), room_for_frame(X)
     D = None if metric.D is None else in_rows(metric.D)
     omega = 0.0 if metric.horizontal else metric.omega
     theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
@@ -124,12 +152,16 @@ def _aimed_along(
     k: Kernels,
     X: Array,
     metric: Metric,
-    room: tuple[Tangent, Frame],
+    room: tuple[Tangent, Frame | WideFrame],
     slope: float,
     small: Any,
 ) -> tuple[Tangent, float, Curve]:
     T, frame = room
-    ray = FastTangentRay.prepared(k, X, T, frame, small)
+    ray: Any
+    if isinstance(frame, WideFrame):
+        ray = CompiledWideRay.prepared(k, X, frame, small)
+    else:
+        ray = FastTangentRay.prepared(k, X, T, frame, small)
     return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
 
 
@@ -140,6 +172,15 @@ def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
     k = geometry.kernels_at(X)
     single = X.ndim == 2 and X.shape[-1] > 1
     return k if single and faster(k, X, G) is compiled else None
+
+
+def kernels_of_wide_rays(geometry: Manifold, X: Point) -> Any:
+    """The kernels of a matrix with many columns, whose rays are those of `wide`; None for others."""
+    if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
+        return None
+    k = geometry.kernels_at(X)
+    doubles = X.ndim == 2 and is_wide(X) and X.dtype.char in "dD" and k.fuses
+    return k if doubles and (k.compiled is None or faster(k, X) is compiled) else None
 
 
 def _turns_aim(

@@ -39,6 +39,8 @@ from stiefel.geometry.ray import (
     squares,
     squares_at,
 )
+from stiefel.geometry.wide import WideCurvature, WideFrame
+from stiefel.geometry.wide import squares as wide_squares
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .leaves import balanced, factors_and_leaves, pairs_of, parts_of, squared_length_of
@@ -141,7 +143,8 @@ class LearnedMetric:
         if fast is compiled and raw and single and has_few_columns(old.P):
             return self._look_at_once(k.compiled, seen, old)
         if raw:
-            seen = (fast.squares if fast else squares)(k, seen)
+            wide = isinstance(seen, WideCurvature)
+            seen = (wide_squares if wide else fast.squares if fast else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
@@ -152,9 +155,13 @@ class LearnedMetric:
         new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
 
-    def _look_at_once(self, fast: Any, seen: Curvature, old: Learned) -> Learned:
+    def _look_at_once(
+        self, fast: Any, seen: Curvature | WideCurvature, old: Learned
+    ) -> Learned:
         """`_accumulate` and `_refresh` in one compiled call."""
         (t, frame, B, yy, _), count, metric = seen, old.steps + 1, old.metric
+        wide = isinstance(frame, WideFrame)
+        of_ray = (frame.C, frame.A, None) if wide else (frame.gram, frame.basis, frame.generator)
         P, R, D = np.empty((3, *B.shape), B.dtype)
         known = old.weight, old.judged, old.ratio, *old.rotations, *old.normals
         late = metric.D is None and count > self.early
@@ -162,7 +169,7 @@ class LearnedMetric:
         news = self.news if count >= self.least else math.inf
         rules = self.power, self.memory, news, change, self.column_range
         found = fast.learn(
-            t, frame.gram, frame.basis, frame.generator, B, yy, old.P, old.R, metric.D, *known,
+            t, *of_ray, B, yy, old.P, old.R, metric.D, *known,
             *rules, DWARFED_NORMAL_PART * DOUBLE, P, R, D,
         )  # fmt: skip
         if found is None:
