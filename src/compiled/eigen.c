@@ -34,6 +34,16 @@ int z_eigh(Py_ssize_t m, zdouble *A, double *values)
     return m > 0 ? z_small_eigh(m, A, values, room) : 0;
 }
 
+int d_eigenvalues(Py_ssize_t m, double *A, double *values)
+{
+    return m > SMALL ? d_lapack_eigenvalues(m, A, values) : d_eigh(m, A, values);
+}
+
+int z_eigenvalues(Py_ssize_t m, zdouble *A, double *values)
+{
+    return m > SMALL_COMPLEX ? z_lapack_eigenvalues(m, A, values) : z_eigh(m, A, values);
+}
+
 /* eigh_rows(A, values): A's rows become the eigenvectors, conjugated */
 PyObject *eigh_rows(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {

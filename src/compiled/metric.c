@@ -25,6 +25,8 @@ typedef struct {
     int seen, replaced;
 } Sums;
 
+enum { FEW_COLUMNS = 16 }; /* beyond, LAPACK's factors take less time than loops */
+
 #include "real_entries.inc"
 #include "metric.inc"
 
@@ -78,9 +80,10 @@ PyObject *mean_metric(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return finish(&a, NULL);
     int real = e == sizeof(double);
     size_t size = e * (size_t)(k * k);
+    double own;
     for (Py_ssize_t i = 0; i < many; i++, P += size, R += size, D += size)
-        if (real ? d_mean(k, (const double *)P, (const double *)R, ratio, (double *)D, room)
-                 : z_mean(k, (const zdouble *)P, (const zdouble *)R, ratio, (zdouble *)D, room))
+        if (real ? d_mean(k, (const double *)P, (const double *)R, ratio, (double *)D, &own, room)
+                 : z_mean(k, (const zdouble *)P, (const zdouble *)R, ratio, (zdouble *)D, &own, room))
             for (Py_ssize_t j = 0; j < k * k * (real ? 1 : 2); j++)
                 ((double *)D)[j] = NAN;
     return finish(&a, Py_NewRef(Py_None));

@@ -59,7 +59,7 @@ PyObject *wide_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
     const void *C = array(&a, args[3], k * k, e, READ), *E = array(&a, args[4], k * k, e, READ);
     double t = number(&a, args[5]);
     void *Y = array(&a, args[6], n * k, e, WRITE), *V = array(&a, args[7], n * k, e, WRITE);
-    void *room = a.failed ? NULL : workspace(&a, e * (size_t)(2 * k * k));
+    void *room = a.failed ? NULL : workspace(&a, e * (size_t)(3 * k * k + n * k));
     if (a.failed)
         return finish(&a, NULL);
     FOR_ENTRIES(e, d_wide_point(n, k, X, U, A, C, E, t, Y, V, room),
