@@ -9,7 +9,8 @@
 #include "arrays.h"
 #include "entries.h"
 
-enum { SMALL = 48, SMALL_COMPLEX = 32 }; /* columns: LAPACK is faster from there on */
+enum { SMALL = 72, SMALL_COMPLEX = 32 }; /* columns: LAPACK is faster from there on */
+enum { FEWEST = 24 }; /* the same without eigenvectors */
 #define NEGLIGIBLE 1e-290 /* of squares */
 
 #include "real_entries.inc"
@@ -36,12 +37,12 @@ int z_eigh(Py_ssize_t m, zdouble *A, double *values)
 
 int d_eigenvalues(Py_ssize_t m, double *A, double *values)
 {
-    return m > SMALL ? d_lapack_eigenvalues(m, A, values) : d_eigh(m, A, values);
+    return m > FEWEST ? d_lapack_eigenvalues(m, A, values) : d_eigh(m, A, values);
 }
 
 int z_eigenvalues(Py_ssize_t m, zdouble *A, double *values)
 {
-    return m > SMALL_COMPLEX ? z_lapack_eigenvalues(m, A, values) : z_eigh(m, A, values);
+    return m > FEWEST ? z_lapack_eigenvalues(m, A, values) : z_eigh(m, A, values);
 }
 
 /* eigh_rows(A, values): A's rows become the eigenvectors, conjugated */

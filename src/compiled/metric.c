@@ -25,7 +25,7 @@ typedef struct {
     int seen, replaced;
 } Sums;
 
-enum { FEW_COLUMNS = 16 }; /* beyond, LAPACK's factors take less time than loops */
+enum { FEW_COLUMNS = 24 }; /* beyond, LAPACK's factors take less time than loops */
 
 #include "real_entries.inc"
 #include "metric.inc"
