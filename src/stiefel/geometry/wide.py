@@ -29,8 +29,6 @@ from stiefel.types import Array
 from .compiled import rows
 from .ray import Secant, Squares, TangentRay
 
-ROWS_A_COLUMN = 16  # at most; beyond, 2k×2k matrices are small beside tall ones
-FEWEST = 8  # columns; below, calls cost more than what they do: `test_few_columns_...`
 SCALES = 1e-200, 1e200  # ‖U‖² between which C neither overflows nor loses digits
 
 
@@ -53,17 +51,13 @@ class WideCurvature(NamedTuple):
     square: float
 
 
-def is_wide(X: Array) -> bool:
-    """Whether rays from X are better made here than in `cayley`."""
-    n, k = X.shape
-    return FEWEST <= k < n <= ROWS_A_COLUMN * k
-
-
 # -- formulas ------------------------------------------------------------------------------------
 
 
 @kernel
-def prepare(k: Kernels, X: Array, T: Array, theta: Any) -> tuple[WideFrame, Array, Array, Array]:
+def prepare_wide(
+    k: Kernels, X: Array, T: Array, theta: Any
+) -> tuple[WideFrame, Array, Array, Array]:
     """The ray along T − X(XᴴT − A), and the squares of E, of that and of T; 8nk²."""
     m = k.gram(X, T)
     A = (1.0 - theta) * (m - k.adjoint(m))
@@ -73,7 +67,7 @@ def prepare(k: Kernels, X: Array, T: Array, theta: Any) -> tuple[WideFrame, Arra
 
 
 @kernel
-def point(k: Kernels, X: Array, frame: WideFrame, t: Any) -> tuple[Array, Array]:
+def wide_point(k: Kernels, X: Array, frame: WideFrame, t: Any) -> tuple[Array, Array]:
     """X(t), one Newton–Schulz step included, and V; 4nk² + 8k³/3."""
     U, A, C, E = frame
     S = k.eye(A) - (0.5 * t) * A + (0.25 * t * t) * C
@@ -83,15 +77,22 @@ def point(k: Kernels, X: Array, frame: WideFrame, t: Any) -> tuple[Array, Array]
 
 
 @kernel
-def pair(
-    k: Kernels, X: Array, frame: WideFrame, V: Array, t: Any, G: Array, rotation: Array, G_new: Array
+def wide_pair(
+    k: Kernels,
+    X: Array,
+    frame: WideFrame,
+    V: Array,
+    t: Any,
+    G: Array,
+    rotation: Array,
+    G_new: Array,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """s, y, yᴴy, ⟨G⁺, s⟩ and ‖y‖²; 8nk²."""
-    s, y = 2.0 * V - t * frame.U, G_new - _carried(k, X, frame, V, t, G, rotation)
+    s, y = 2.0 * V - t * frame.U, G_new - _gradient_brought(k, X, frame, V, t, G, rotation)
     return s, y, k.gram(y, y), k.dot(G_new, s), k.dot(y, y)
 
 
-def _carried(
+def _gradient_brought(
     k: Kernels, X: Array, frame: WideFrame, V: Array, t: Any, G: Array, rotation: Array
 ) -> Array:
     """QG; NᴴG is UᴴG + A XᴴG, for A is skew."""
@@ -106,7 +107,7 @@ def _velocity(k: Kernels, X: Array, frame: WideFrame, V: Array, t: Any) -> Array
     return k.divide(U - X @ (t * C) - V @ (0.5 * t * C - 0.5 * A), S)
 
 
-def squares(k: Kernels, seen: WideCurvature) -> Squares:
+def wide_squares(k: Kernels, seen: WideCurvature) -> Squares:
     """`ray.squares`: the transport keeps the Gram matrices of a step."""
     t, (_, A, C, _), B, yy, _ = seen
     SS, TT = (t * t) * C, yy - k.adjoint(B) @ B
@@ -120,9 +121,9 @@ def squares(k: Kernels, seen: WideCurvature) -> Squares:
 class WideRay:
     """The ray whose velocity is the tangent (for θ = 1 the horizontal one) nearest to T."""
 
-    prepare = staticmethod(prepare)
-    point = staticmethod(point)
-    pair = staticmethod(pair)
+    prepare = staticmethod(prepare_wide)
+    point = staticmethod(wide_point)
+    pair = staticmethod(wide_pair)
 
     lossy: bool  # so little of T is tangent, or it is so large or small, that others had better
 
@@ -150,6 +151,12 @@ class WideRay:
         self._last = t, V
         return Y
 
+    @property
+    def squared_norm(self) -> float:
+        """g(U, U), which is ‖W‖²_g* of the cotangent W = U − XA/2."""
+        A = self._frame.A
+        return self.length * self.length - 0.5 * float(self._kernels.dot(A, A))
+
     def velocity(self, t: float) -> Array:
         return _velocity(self._kernels, self._X, self._frame, self._at(t), t)
 
@@ -158,7 +165,7 @@ class WideRay:
 
     def transport(self, t: float, G: Array) -> Array:
         k, X, frame = self._kernels, self._X, self._frame
-        return _carried(k, X, frame, self._at(t), t, G, k.gram(X, G))
+        return _gradient_brought(k, X, frame, self._at(t), t, G, k.gram(X, G))
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         k, X, frame, V = self._kernels, self._X, self._frame, self._at(t)

@@ -39,8 +39,7 @@ from stiefel.geometry.ray import (
     squares,
     squares_at,
 )
-from stiefel.geometry.wide import WideCurvature, WideFrame
-from stiefel.geometry.wide import squares as wide_squares
+from stiefel.geometry.wide import WideCurvature, WideFrame, wide_squares
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .leaves import balanced, factors_and_leaves, pairs_of, parts_of, squared_length_of
@@ -155,13 +154,12 @@ class LearnedMetric:
         new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
 
-    def _look_at_once(
-        self, fast: Any, seen: Curvature | WideCurvature, old: Learned
-    ) -> Learned:
+    def _look_at_once(self, fast: Any, seen: Curvature | WideCurvature, old: Learned) -> Learned:
         """`_accumulate` and `_refresh` in one compiled call."""
         (t, frame, B, yy, _), count, metric = seen, old.steps + 1, old.metric
-        wide = isinstance(frame, WideFrame)
-        of_ray = (frame.C, frame.A, None) if wide else (frame.gram, frame.basis, frame.generator)
+        of_ray: tuple[Any, ...] = frame[:2] + frame[3:]  # Γ, B and K
+        if isinstance(frame, WideFrame):
+            of_ray = frame.C, frame.A, None
         P, R, D = np.empty((3, *B.shape), B.dtype)
         known = old.weight, old.judged, old.ratio, *old.rotations, *old.normals
         late = metric.D is None and count > self.early
