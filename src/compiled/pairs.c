@@ -149,7 +149,7 @@ typedef struct {
 } Archer;
 
 /* From args: S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, gram, basis, cobasis, K; of many columns
- * U, A, C, E are the last four. */
+ * U, A, C are the last three. */
 static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access, int wide)
 {
     Archer c = {.m = ANY, .entry = sizeof(double), .wide = wide};
@@ -163,7 +163,7 @@ static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access, in
     c.D = optional_array(a, args[6], c.k * c.k, c.entry);
     c.omega = number(a, args[7]), c.theta = number(a, args[8]);
     c.T = array(a, args[9], c.n * c.k, c.entry, WRITE);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (wide ? 3 : 4); i++) {
         Py_ssize_t size = !wide ? 4 * c.k * c.k : i == 0 ? c.n * c.k : c.k * c.k;
         c.frame[i] = array(a, args[10 + i], size, c.entry, WRITE);
     }
@@ -192,10 +192,10 @@ static PyObject *aimed(PyObject *const *args, Py_ssize_t count, int wide)
 {
     Arrays a = {.count = 0};
     double out[3], slope = 0.0;
-    if (!counted(count, 15))
+    if (!counted(count, wide ? 14 : 15))
         return NULL;
     Archer c = archer_of(&a, args, READ, wide);
-    double gamma = number(&a, args[14]);
+    double gamma = number(&a, args[count - 1]);
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS slope = aim(&c, gamma, out);
@@ -209,15 +209,17 @@ static PyObject *arrived(PyObject *const *args, Py_ssize_t count, int wide)
 {
     Arrays a = {.count = 0};
     double out[3], slope = 0.0;
-    if (!counted(count, 22))
+    if (!counted(count, wide ? 21 : 22))
         return NULL;
     Archer c = archer_of(&a, args, WRITE, wide);
     Py_ssize_t N = c.N;
-    double gamma = number(&a, args[14]), sy = number(&a, args[19]);
-    long row = integer(&a, args[15]), gone = integer(&a, args[16]);
-    const double *s = real_numbers(&a, args[17], &N, READ), *y = real_numbers(&a, args[18], &N, READ);
-    const void *B = array(&a, args[20], c.k * c.k, c.entry, READ);
-    const void *yy = array(&a, args[21], c.k * c.k, c.entry, READ);
+    PyObject *const *of_pair = args + count - 8;
+    double gamma = number(&a, of_pair[0]), sy = number(&a, of_pair[5]);
+    long row = integer(&a, of_pair[1]), gone = integer(&a, of_pair[2]);
+    const double *s = real_numbers(&a, of_pair[3], &N, READ);
+    const double *y = real_numbers(&a, of_pair[4], &N, READ);
+    const void *B = array(&a, of_pair[6], c.k * c.k, c.entry, READ);
+    const void *yy = array(&a, of_pair[7], c.k * c.k, c.entry, READ);
     if (a.failed || !has_rows(&a, c.m, row, gone))
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS

@@ -18,25 +18,25 @@ void prepare_wide_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X
                          double theta, void *const *ray, double *out, void *room)
 {
     if (entry == sizeof(double))
-        d_prepare_wide(n, k, X, W, theta, ray[0], ray[1], ray[2], ray[3], out, room);
+        d_prepare_wide(n, k, X, W, theta, ray[0], ray[1], ray[2], out, room);
     else
-        z_prepare_wide(n, k, X, W, theta, ray[0], ray[1], ray[2], ray[3], out, room);
+        z_prepare_wide(n, k, X, W, theta, ray[0], ray[1], ray[2], out, room);
 }
 
-/* prepare_wide(X, W, θ, U, A, C, E) -> ‖E‖², ‖U‖², ‖W‖² */
+/* prepare_wide(X, W, θ, U, A, C) -> ‖XᴴX − I‖², ‖U‖², ‖W‖² */
 PyObject *prepare_wide(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Py_ssize_t n, k;
     size_t e;
     double out[3];
-    void *ray[4];
-    if (!counted(count, 7))
+    void *ray[3];
+    if (!counted(count, 6))
         return NULL;
     const void *X = point_like(&a, args[0], &n, &k, &e);
     const void *W = array(&a, args[1], n * k, e, READ);
     double theta = number(&a, args[2]);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 3; i++)
         ray[i] = array(&a, args[3 + i], i == 0 ? n * k : k * k, e, WRITE);
     void *room = a.failed ? NULL : workspace(&a, e * (size_t)(k * k));
     if (a.failed)
@@ -46,24 +46,24 @@ PyObject *prepare_wide(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("ddd", out[0], out[1], out[2]));
 }
 
-/* wide_point(X, U, A, C, E, t, Y, V) */
+/* wide_point(X, U, A, C, t, Y, V) */
 PyObject *wide_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Py_ssize_t n, k;
     size_t e;
-    if (!counted(count, 8))
+    if (!counted(count, 7))
         return NULL;
     const void *X = point_like(&a, args[0], &n, &k, &e);
     const void *U = array(&a, args[1], n * k, e, READ), *A = array(&a, args[2], k * k, e, READ);
-    const void *C = array(&a, args[3], k * k, e, READ), *E = array(&a, args[4], k * k, e, READ);
-    double t = number(&a, args[5]);
-    void *Y = array(&a, args[6], n * k, e, WRITE), *V = array(&a, args[7], n * k, e, WRITE);
-    void *room = a.failed ? NULL : workspace(&a, e * (size_t)(3 * k * k + n * k));
+    const void *C = array(&a, args[3], k * k, e, READ);
+    double t = number(&a, args[4]);
+    void *Y = array(&a, args[5], n * k, e, WRITE), *V = array(&a, args[6], n * k, e, WRITE);
+    void *room = a.failed ? NULL : workspace(&a, e * (size_t)(2 * k * k + n * k));
     if (a.failed)
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_wide_point(n, k, X, U, A, C, E, t, Y, V, room),
-                z_wide_point(n, k, X, U, A, C, E, t, Y, V, room))
+    FOR_ENTRIES(e, d_wide_point(n, k, X, U, A, C, t, Y, V, room),
+                z_wide_point(n, k, X, U, A, C, t, Y, V, room))
     return finish(&a, Py_NewRef(Py_None));
 }
 

@@ -5,8 +5,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* `wide.prepare` of matrices whose entries have so many bytes: U, A, C and E, and the squares of E,
- * of U and of W; room for k² entries. */
+/* `wide.prepare_wide` of matrices whose entries have so many bytes: U, A and C, and the squares of
+ * XᴴX − I, of U and of W; room for k² entries. */
 void prepare_wide_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *W,
                          double theta, void *const *ray, double *out, void *room);
 

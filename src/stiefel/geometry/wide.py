@@ -11,8 +11,8 @@ isometric transport of the ray takes a G with a = XᴴG and D = NᴴG, and the v
 
     QG = G − t X D + V (a − tD/2),    tQU = 2V − tU.
 
-X is orthonormal up to a measured E = XᴴX − I.  One Newton–Schulz step, folded into V, takes that
-away: V of X − XE/2, to first order in E, is the above with (t²/2)C + E − ES/2 for (t²/2)C.
+X is orthonormal up to the rounding of some steps.  XᴴX is measured when a ray is made, and one that
+is further away is brought back by a Newton–Schulz step first.
 The points, the steps and the pairs are those of `ray.TangentRay`, up to rounding.
 """
 
@@ -29,16 +29,16 @@ from stiefel.types import Array
 from .compiled import rows
 from .ray import Secant, Squares, TangentRay
 
+DRIFT = 6.0  # eps √k, as of `framed`; test_many_steps_stay_on_the_manifold
 SCALES = 1e-200, 1e200  # ‖U‖² between which C neither overflows nor loses digits
 
 
 class WideFrame(NamedTuple):
-    """A ray: its velocity U, A = XᴴU, C of the normal part of U, and E = XᴴX − I."""
+    """A ray: its velocity U, A = XᴴU, and C of the normal part of U."""
 
     U: Array
     A: Array
     C: Array
-    E: Array
 
 
 class WideCurvature(NamedTuple):
@@ -58,22 +58,26 @@ class WideCurvature(NamedTuple):
 def prepare_wide(
     k: Kernels, X: Array, T: Array, theta: Any
 ) -> tuple[WideFrame, Array, Array, Array]:
-    """The ray along T − X(XᴴT − A), and the squares of E, of that and of T; 8nk²."""
+    """The ray along U = XA + N, and the squares of XᴴX − I, U and T; 8nk²."""
     m = k.gram(X, T)
-    A = (1.0 - theta) * (m - k.adjoint(m))
+    E, A = k.gram(X, X) - k.eye(m), (1.0 - theta) * (m - k.adjoint(m))
     U = T - X @ (m - A)
-    C, E = k.gram(U, U) + A @ A, k.gram(X, X) - k.eye(m)
-    return WideFrame(U, A, C, E), k.dot(E, E), k.dot(U, U), k.dot(T, T)
+    return WideFrame(U, A, k.gram(U, U) + A @ A), k.dot(E, E), k.dot(U, U), k.dot(T, T)
 
 
 @kernel
 def wide_point(k: Kernels, X: Array, frame: WideFrame, t: Any) -> tuple[Array, Array]:
-    """X(t), one Newton–Schulz step included, and V; 4nk² + 8k³/3."""
-    U, A, C, E = frame
+    """X(t) and V; 4nk² + 8k³/3."""
+    U, A, C = frame
     S = k.eye(A) - (0.5 * t) * A + (0.25 * t * t) * C
-    M = (0.5 * t * t) * C + E - (0.5 * E) @ S
-    V = k.divide(t * U - X @ M, S)
+    V = k.divide(t * U - X @ ((0.5 * t * t) * C), S)
     return X + V, V
+
+
+@kernel
+def _straightened_point(k: Kernels, X: Array) -> Array:
+    """One Newton–Schulz step; what is subtracted is as small as the defect."""
+    return k.subtract(X, X, 0.5 * (k.gram(X, X) - k.eye(X)))
 
 
 @kernel
@@ -102,14 +106,14 @@ def _gradient_brought(
 
 def _velocity(k: Kernels, X: Array, frame: WideFrame, V: Array, t: Any) -> Array:
     """V′, from (VS)′ = U − tXC."""
-    U, A, C, _ = frame
+    U, A, C = frame
     S = k.eye(A) - (0.5 * t) * A + (0.25 * t * t) * C
     return k.divide(U - X @ (t * C) - V @ (0.5 * t * C - 0.5 * A), S)
 
 
 def wide_squares(k: Kernels, seen: WideCurvature) -> Squares:
     """`ray.squares`: the transport keeps the Gram matrices of a step."""
-    t, (_, A, C, _), B, yy, _ = seen
+    t, (_, A, C), B, yy, _ = seen
     SS, TT = (t * t) * C, yy - k.adjoint(B) @ B
     turned, changed = t * t * k.dot(A, A), k.dot(B, B)
     return Squares(SS, TT, k.trace(SS), k.trace(TT), turned, changed)
@@ -129,19 +133,27 @@ class WideRay:
 
     def __init__(self, kernels: Kernels, X: Array, T: Array, theta: float) -> None:
         frame, *numbers = self.prepare(kernels, X, T, theta)
-        self._set_out(kernels, X, frame, numbers)
+        self._set_out(kernels, X, T, theta, frame, numbers)
 
     @classmethod
-    def prepared(cls, kernels: Kernels, X: Array, frame: WideFrame, numbers: Any) -> Self:
+    def prepared(
+        cls, kernels: Kernels, X: Array, T: Array, theta: float, frame: WideFrame, numbers: Any
+    ) -> Self:
         """The ray of what `prepare` returned."""
         ray = cls.__new__(cls)
-        ray._set_out(kernels, X, frame, numbers)
+        ray._set_out(kernels, X, T, theta, frame, numbers)
         return ray
 
-    def _set_out(self, kernels: Kernels, X: Array, frame: WideFrame, numbers: Any) -> None:
-        self._kernels, self._X, self._frame = kernels, X, frame
+    def _set_out(
+        self, kernels: Kernels, X: Array, T: Array, theta: float, frame: WideFrame, numbers: Any
+    ) -> None:
+        """From X, brought back if it has drifted."""
         defect, square, whole = map(float, numbers)
-        self.defect = math.sqrt(defect)
+        if defect > (DRIFT * kernels.eps(X)) ** 2 * X.shape[1]:
+            X = _straightened_point(kernels, X)
+            frame, _, *numbers = self.prepare(kernels, X, T, theta)
+            square, whole = map(float, numbers)
+        self._kernels, self._X, self._frame, self.defect = kernels, X, frame, math.sqrt(defect)
         self.bounded_length = self.length = math.sqrt(square)
         fits = square > TangentRay.LOSSY * whole and SCALES[0] < square < SCALES[1]
         self.lossy, self._last = not fits, (math.nan, None)
@@ -214,4 +226,4 @@ class CompiledWideRay(WideRay):
 def empty_wide_frame(X: Array) -> WideFrame:
     """Room for the frame of a ray from X."""
     size = X.shape[1]
-    return WideFrame(np.empty(X.shape, X.dtype), *np.empty((3, size, size), X.dtype))
+    return WideFrame(np.empty(X.shape, X.dtype), *np.empty((2, size, size), X.dtype))

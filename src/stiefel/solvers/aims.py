@@ -161,11 +161,11 @@ def _aimed_along(
 ) -> tuple[Tangent, float, Curve]:
     T, frame = room
     ray: CompiledWideRay | FastTangentRay
-    ray = (
-        CompiledWideRay.prepared(k, X, frame, small)
-        if isinstance(frame, WideFrame)
-        else FastTangentRay.prepared(k, X, T, frame, small)
-    )
+    if isinstance(frame, WideFrame):
+        theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
+        ray = CompiledWideRay.prepared(k, X, T, theta, frame, small)
+    else:
+        ray = FastTangentRay.prepared(k, X, T, frame, small)
     return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
 
 
@@ -189,7 +189,9 @@ def kernels_of_wide_rays(geometry: Manifold, X: Point) -> Any:
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
-    doubles = X.ndim == 2 and is_wide(X) and X.dtype.char in "dD" and k.fuses
+    if not k.pure_numpy:
+        return None
+    doubles = X.ndim == 2 and is_wide(X) and X.dtype.char in "dD"
     return k if doubles and (k.compiled is None or faster(k, X) is compiled) else None
 
 
