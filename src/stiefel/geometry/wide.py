@@ -27,9 +27,9 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array
 
 from .compiled import rows
+from .framed import DRIFT
 from .ray import Secant, Squares, TangentRay
 
-DRIFT = 6.0  # eps √k, as of `framed`; test_many_steps_stay_on_the_manifold
 SCALES = 1e-200, 1e200  # ‖U‖² between which C neither overflows nor loses digits
 
 
