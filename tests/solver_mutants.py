@@ -124,7 +124,7 @@ MUTANTS = (
         "wide = kernels_of_wide_rays(geometry, x)",
         "wide: a resumed row model has another ray",
         WIDE_RAYS,
-        "resumed_row",
+        "row_models_have",
     ),
     Mutant(
         AIMS,

@@ -127,6 +127,14 @@ def test_what_is_hardly_tangent_is_left_to_others():
     assert not isinstance(ray, WideRay)
 
 
+def test_directions_of_row_models_have_the_rays_of_others():
+    """As their kernels make them: a resumed run makes them again."""
+    X, geometry, draw = drawn(7, (12, 5), False)
+    known = geometry, X, geometry.gradient(X, draw()), draw(), Metric(), memory.NOTHING
+    assert isinstance(slope_and_curve(*known)[1], WideRay)
+    assert not isinstance(slope_and_curve(*known, True)[1], WideRay)
+
+
 # -- which points -------------------------------------------------------------------------------
 
 
