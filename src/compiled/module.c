@@ -67,6 +67,7 @@ static PyMethodDef kernels[] = {
     KERNEL(straight_pair),
     KERNEL(matrix_aim),
     KERNEL(matrix_arrival),
+    KERNEL(framed_arrival),
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),

@@ -252,6 +252,53 @@ PyObject *wide_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return arrived(args, count, 1);
 }
 
+/* framed_arrival(S, Y, R⁻¹, diagonal, G, Q, ω, T, U, E, old γ or 0, row, gone, s, y, ⟨s, y⟩, ⟨y, φ(y)⟩)
+ * -> γ, ⟨G, T⟩, ‖E‖², ‖U‖²: the same in a frame, where φ multiplies the upper block by ω, which is 0 in a
+ * horizontal metric; U is the tangent nearest to T */
+PyObject *framed_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t m = ANY, n, k;
+    size_t e = sizeof(double);
+    double out[2], slope = 0.0;
+    if (!counted(count, 17))
+        return NULL;
+    double *diagonal = real_numbers(&a, args[3], &m, WRITE);
+    const void *G = point_like(&a, args[4], &n, &k, &e);
+    if (!a.failed && n < k)
+        refuse(&a, "a cotangent in a frame has more columns than rows");
+    Py_ssize_t numbers = (Py_ssize_t)(e / sizeof(double)), N = n * k * numbers;
+    Py_ssize_t all = m * N, square = m * m;
+    double *S = real_numbers(&a, args[0], &all, WRITE), *Y = real_numbers(&a, args[1], &all, WRITE);
+    double *inverse = real_numbers(&a, args[2], &square, WRITE);
+    const void *Q = array(&a, args[5], n * n, e, READ);
+    double omega = number(&a, args[6]), gamma = number(&a, args[10]), sy = number(&a, args[15]);
+    double *T = array(&a, args[7], n * k, e, WRITE), *U = array(&a, args[8], n * k, e, WRITE);
+    void *E = array(&a, args[9], k * k, e, WRITE);
+    long row = integer(&a, args[11]), gone = integer(&a, args[12]);
+    const double *s = array(&a, args[13], n * k, e, READ), *y = array(&a, args[14], n * k, e, READ);
+    double change = number(&a, args[16]);
+    if (a.failed || !has_rows(&a, m, row, gone))
+        return finish(&a, NULL);
+    double *room = workspace(&a, sizeof(double) * (size_t)(3 * m));
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    double *weights = room + 2 * m;
+    keep(m, N, S, Y, row, gone, s, y, sy, inverse, diagonal, room);
+    if (change > 0.0)
+        gamma = gamma != 0.0 ? sqrt(gamma * (sy / change)) : sy / change;
+    first_of_two_loops(m, N, S, Y, inverse, G, T, weights, room);
+    for (Py_ssize_t i = 0; i < k * k * numbers; i++)
+        T[i] *= omega;
+    second_of_two_loops(m, N, S, Y, inverse, diagonal, gamma, weights, T, room);
+    slope = d_dot(N, G, T);
+    memcpy(U, T, sizeof(double) * (size_t)N);
+    framed_ray_of_matrix(e, n, k, Q, U, omega == 0.0, E, out);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("dddd", gamma, slope, out[0], out[1]));
+}
+
 /* straight_pair(T, t, G, G⁺, head, s, y) -> ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first `head` real numbers,
  * and then of the rest: s = tT and y = G⁺ − G, where transport is the identity */
 PyObject *straight_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)

@@ -24,6 +24,7 @@ PyObject *remember_pair(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *first_loop(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *matrix_aim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *matrix_arrival(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *framed_arrival(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *wide_aim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *wide_arrival(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *second_loop(PyObject *, PyObject *const *, Py_ssize_t);

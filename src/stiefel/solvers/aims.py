@@ -17,6 +17,7 @@ from stiefel.geometry import compiled
 from stiefel.geometry.cayley import Frame
 from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, kernels_of_turns
 from stiefel.geometry.compiled import rows as in_rows
+from stiefel.geometry.framed import CompiledFramedRay, Framed, Split
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.ray import Curvature, Secant
 from stiefel.geometry.stiefel import Stiefel
@@ -117,6 +118,10 @@ def matrix_arrival(
     None where there is no such kernel, no blocks, or no ⟨s, y⟩ above ``least`` ‖y‖.
     """
     seen = pair.curvature
+    if type(seen) is Split and isinstance(geometry, Framed) and pairs.S is not None:
+        if X.ndim > 2 or G.ndim != X.ndim or not sy > least * math.sqrt(seen.squared_change(1.0)):
+            return None
+        return _framed_arrival(geometry, pairs, pair, sy, needed, gamma, X, G, metric)
     tells = type(seen) in (Curvature, WideCurvature) and pairs.S is not None
     k = kernels_of_rays(geometry, X, G) if tells else None
     if k is None or seen.square is None or not sy > least * math.sqrt(seen.square):
@@ -136,6 +141,30 @@ def matrix_arrival(
     arrive = k.compiled.wide_arrival if wide else k.compiled.matrix_arrival
     gamma, slope, *small = arrive(*known, gamma, *new)
     return kept, gamma, _aimed_along(geometry, k, X, metric, room, slope, small)
+
+
+def _framed_arrival(
+    geometry: Framed,
+    pairs: Pairs,
+    pair: Secant,
+    sy: float,
+    needed: tuple[int, ...],
+    gamma: float,
+    Q: Array,
+    G: Cotangent,
+    metric: Metric,
+) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
+    """`matrix_arrival` in a frame."""
+    k = geometry.kernels
+    if faster(k, Q, G) is not compiled:
+        return None
+    row, gone, kept = with_row(pairs, needed)
+    (T, U), size = np.empty((2, *G.shape), G.dtype), G.shape[1]
+    E, omega = np.empty((size, size), G.dtype), 0.0 if metric.horizontal else metric.omega
+    new = row, gone, pair.s, pair.y, sy, pair.curvature.squared_change(omega)
+    room = in_rows(G), Q, omega, T, U, E
+    gamma, slope, *seen = k.compiled.framed_arrival(*kept[:4], *room, gamma, *new)
+    return kept, gamma, (T, slope, CompiledFramedRay.along(k, Q, U, E, *seen))
 
 
 def _archer(
