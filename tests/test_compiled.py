@@ -23,6 +23,7 @@ from stiefel.geometry.product import Product
 from stiefel.solvers import learned_metric, leaves, memory
 from stiefel.solvers.aims import matrix_aim, matrix_arrival, slope_and_curve
 from stiefel.solvers.learned_metric import Learned, LearnedMetric
+from stiefel.solvers.problem import Problem
 from stiefel.types import Metric
 
 KERNELS = kernels_for(np.zeros(1)).compiled
@@ -233,9 +234,9 @@ def test_an_arrival_is_pair_scale_and_aim(seed, count, is_complex, has_D, gamma)
     pairs, sy = memory.no_pairs(geometry, X, 5), 2.0
     for s, y in ((vector(), vector()) for _ in range(count)):
         pairs = memory.remember(geometry, pairs, s, y, abs(geometry.dot(s, y)) + 1.0, pairs.rows)
-    kept, new, aimed = matrix_arrival(
-        geometry, pairs, pair, sy, 1e-10, pairs.rows, gamma, Y, G, metric
-    )
+    known = pairs, pair, sy, 1e-10, pairs.rows, gamma, Y, G, metric
+    kept, new, aimed, told = matrix_arrival(geometry, *known, 0.2)
+    assert told is None
     expected = memory.remember(geometry, pairs, pair.s, pair.y, sy, pairs.rows)
     assert kept.rows == expected.rows
     assert kept.inverse.tobytes() == expected.inverse.tobytes()
@@ -243,7 +244,73 @@ def test_an_arrival_is_pair_scale_and_aim(seed, count, is_complex, has_D, gamma)
     assert new == memory.smoothed(gamma, sy / change)
     T, slope, curve = matrix_aim(geometry, expected, Y, G, new, metric)
     assert (aimed[0].tobytes(), aimed[1]) == (T.tobytes(), slope)
-    assert aimed[2](0.1).tobytes() == curve(0.1).tobytes()
+    t = min(1.0, 0.2 / curve.length)  # the first trial came with it
+    for time in (t, t, 0.1):
+        assert aimed[2](time).tobytes() == curve(time).tobytes()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from([Stiefel(), Grassmann()]))
+def test_a_landing_is_gradient_and_pair(seed, is_complex, manifold):
+    rng = np.random.default_rng(seed)
+    X = manifold.random(9, 3, seed=rng, dtype=complex if is_complex else float)
+    geometry, vector = manifold.bind(X), lambda: gaussian(rng, X.shape, is_complex)
+    pairs, start = memory.no_pairs(geometry, X, 5), geometry.gradient(X, vector())
+    pairs = memory.remember(geometry, pairs, start.G, start.G, 1.0, ())
+    T, _, ray = matrix_aim(geometry, pairs, X, start.G, 0.7, Metric())
+    text, E = geometry.ray_along(X, T, Metric()), vector()
+    assert type(ray) is compiled.LandingRay and type(text) is compiled.FastTangentRay
+    Y = ray(0.3)
+    expected = geometry.gradient(text(0.3), E)
+    (G, square, rotation, level), pair = ray.landing(0.3, start, Y, np.asfortranarray(E))
+    told = text.secant_pair(0.3, start, expected)
+    arrays = G, rotation, level, pair.s, pair.y, pair.curvature.B, pair.curvature.yy
+    known = *expected[:1], *expected[2:], told.s, told.y, told.curvature.B, told.curvature.yy
+    for found, wanted in zip(arrays, known, strict=True):
+        assert np.array_equal(found, wanted)
+    numbers = square, pair.slope, pair.curvature.square
+    assert numbers == (expected.square, told.slope, told.curvature.square)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.integers(0, 12))
+def test_an_arrival_learns_as_the_text_does(seed, is_complex, horizontal, steps):
+    """`lesson` and `taught` around an arrival are `observe` before it."""
+    rng, rule = np.random.default_rng(seed), LearnedMetric()
+    X = Stiefel().random(9, 3, seed=rng, dtype=complex if is_complex else float)
+    geometry, vector = Stiefel().bind(X), lambda: gaussian(rng, X.shape, is_complex)
+    at = [geometry.gradient(X, vector()) for _ in range(2)]
+    (old,) = rule.init(geometry, X, Problem.known(0.0, at[0]))
+    old = old._replace(metric=Metric(horizontal=horizontal))
+    pairs = memory.no_pairs(geometry, X, 5)
+    pairs = memory.remember(geometry, pairs, at[0].G, at[0].G, 1.0, ())
+    for _ in range(steps + 1):
+        ray = matrix_aim(geometry, pairs, X, geometry.project(X, vector()), 0.3, Metric())[2]
+        Y, E = ray(1.0), vector() * np.array([1.0, 10.0, 100.0])
+        known, pair = ray.landing(1.0, at[0], Y, E)
+        lesson = rule.lesson(1.0, ray.whole, old)
+        (expected,) = rule.observe(geometry, Y, pair, (old,))
+        if lesson is None:
+            old = expected
+            continue
+        of_step = pair, 2.0, 1e-10, pairs.rows, 0.5, Y, known[0]
+        *here, told = matrix_arrival(geometry, pairs, *of_step, old.metric, 1.0, ray, lesson)
+        found = rule.taught(old, lesson, told)
+        again = matrix_arrival(geometry, pairs, *of_step, expected.metric, 1.0, ray)
+        assert here[1] == again[1] and here[2][0].tobytes() == again[2][0].tobytes()
+        assert_same(found, expected)
+        old = found
+    assert old.steps == steps + 1
+
+
+def assert_same(found, expected):
+    if isinstance(expected, tuple):
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, np.ndarray):
+        assert np.array_equal(found, expected)
+    else:
+        assert found == expected
 
 
 def test_arrivals_that_the_text_decides():

@@ -162,7 +162,7 @@ def test_an_arrival_is_pair_scale_and_aim(shape, is_complex, horizontal, gamma):
     for s, y in ((draw(), draw()) for _ in range(3)):
         pairs = memory.remember(geometry, pairs, s, y, abs(geometry.dot(s, y)) + 1.0, pairs.rows)
     known = pairs, pair, 2.0, 1e-10, pairs.rows, gamma, there, G, metric
-    kept, new, (T, slope, curve) = matrix_arrival(geometry, *known)
+    kept, new, (T, slope, curve), _ = matrix_arrival(geometry, *known)
     expected = memory.remember(geometry, pairs, pair.s, pair.y, 2.0, pairs.rows)
     assert kept.rows == expected.rows and kept.inverse.tobytes() == expected.inverse.tobytes()
     change = geometry.dot(pair.y, geometry.raise_index(there, pair.y, metric))

@@ -128,24 +128,26 @@ def test_the_metric_does_not_depend_on_the_scale_of_f_nor_on_the_choice_of_colum
 
 
 def test_nothing_is_compared_where_there_is_no_news(monkeypatch):
-    compared, look = [], LearnedMetric._look
-
-    def counted(self, *arguments):
-        new = look(self, *arguments)
-        compared.append(0 < new.weight == new.judged)
-        return new
-
-    monkeypatch.setattr(LearnedMetric, "_look", counted)
+    looks = looks_of(monkeypatch)
     X0 = stiefel.random_point(200, 5, seed=4)
     result = stiefel.minimize(Brockett.table(200, 5), X0, method=AUTO, rtol=1e-9)
     assert result.success and result.nit > 300
-    assert 1 <= sum(compared) <= 30
+    assert 1 <= sum(0 < new.weight == new.judged for new in looks) <= 30
+
+
+def looks_of(monkeypatch):
+    """What is known after each look, in the text and in compiled arrivals."""
+    found = []
+    for name in ("_look", "taught"):
+        look = getattr(LearnedMetric, name)
+        noted = lambda *known, look=look: found.append(look(*known)) or found[-1]
+        monkeypatch.setattr(LearnedMetric, name, noted)
+    return found
 
 
 def test_spans_are_looked_at_less(monkeypatch):
     """Their D shows in the first steps or not at all; a look is a tenth of a small step."""
-    looks, look = [], LearnedMetric._look
-    monkeypatch.setattr(LearnedMetric, "_look", lambda *known: looks.append(0) or look(*known))
+    looks = looks_of(monkeypatch)
     X0 = stiefel.random_point(50, 3, seed=30)
     result = stiefel.minimize(KohnSham(50, 10.0), X0, method=AUTO, rtol=1e-8)
     assert result.success and result.nit > 30

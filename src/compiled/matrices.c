@@ -198,6 +198,23 @@ PyObject *displacement(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
+void point_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *U,
+                     void *const *f, double t, void *Y, void *N, void *room)
+{
+    if (entry == sizeof(double))
+        d_point(n, k, X, U, f[0], f[1], f[3], t, Y, N, room);
+    else
+        z_point(n, k, X, U, f[0], f[1], f[3], t, Y, N, room);
+}
+
+void land_matrix(size_t entry, Landing *l, void *room)
+{
+    if (entry == sizeof(double))
+        d_land(l, room);
+    else
+        z_land(l, room);
+}
+
 /* point(X, U, gram, basis, K, t, Y, N) */
 PyObject *point(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {

@@ -30,6 +30,24 @@ void raise_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void 
 void framed_ray_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *Q, void *W,
                           int horizontal, void *E, double *out);
 
+/* `cayley.point`; room for 5k² entries. */
+void point_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *U,
+                     void *const *frame, double t, void *Y, void *N, void *room);
+
+/* A step from X to Y along the ray of a frame, and what is known at its end. */
+typedef struct {
+    Py_ssize_t n, k;
+    int span; /* whether gradients are those of functions of the span */
+    double t;
+    const void *X, *U, *N, *G, *rotation, *Y, *E;
+    void *frame[4];
+    void *G_new, *rotation_new, *level, *s, *y, *B, *yy;
+    double square, slope, change; /* ‖G⁺‖²_g*, ⟨G⁺, s⟩ and ‖y‖² */
+} Landing;
+
+/* `lower_gradient` (or `lower_span_gradient`) at Y and `secant_pair`; room for 6k² entries. */
+void land_matrix(size_t entry, Landing *l, void *room);
+
 /* `metric.squared_change`; room for k² entries. */
 double change_of_matrix(size_t entry, Py_ssize_t k, const void *B, const void *yy, const void *D,
                         double omega, void *room);

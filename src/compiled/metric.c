@@ -13,18 +13,6 @@
 #include "entries.h"
 #include "matrices.h"
 
-/* What a step tells, and how it is learned from; the names are those of `LearnedMetric`. */
-typedef struct {
-    double t, power, memory, news, change, range, least;
-    const void *gram, *basis, *K, *B, *yy;
-} Told;
-
-/* What is known before the step, and after it; the sums are Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖². */
-typedef struct {
-    double weight, judged, ratio, sums[4];
-    int seen, replaced;
-} Sums;
-
 enum { FEW_COLUMNS = 24 }; /* beyond, LAPACK's factors take less time than loops */
 
 #include "real_entries.inc"
@@ -32,6 +20,15 @@ enum { FEW_COLUMNS = 24 }; /* beyond, LAPACK's factors take less time than loops
 
 #include "complex_entries.inc"
 #include "metric.inc"
+
+void learn_from_step(size_t entry, Py_ssize_t k, const Told *told, const void *P, const void *R,
+                     const void *E, Sums *sums, void *const *out, void *room)
+{
+    if (entry == sizeof(double))
+        d_learn(k, told, P, R, E, sums, out[0], out[1], out[2], room);
+    else
+        z_learn(k, told, P, R, E, sums, out[0], out[1], out[2], room);
+}
 
 int mean_differs(Py_ssize_t k, const double *P, const double *R, double ratio, const double *E,
                  double change, double *D, double *room)
@@ -145,10 +142,7 @@ PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
     void *room = workspace(&a, e * (size_t)(7 * k * k));
     if (a.failed)
         return finish(&a, NULL);
-    if (e == sizeof(double))
-        d_learn(k, &told, P, R, E, &s, out[0], out[1], out[2], room);
-    else
-        z_learn(k, &told, P, R, E, &s, out[0], out[1], out[2], room);
+    learn_from_step(e, k, &told, P, R, E, &s, out, room);
     if (!s.seen)
         return finish(&a, Py_NewRef(Py_None));
     return finish(&a, Py_BuildValue("dddddddi", s.weight, s.judged, s.ratio, s.sums[0], s.sums[1],

@@ -3,6 +3,8 @@
  * Each repeats a formula of the library, by the same name, and `tests/test_compiled.py` compares
  * the two.  The library works without this module, more slowly where matrices are small.
  */
+#include "landings.h"
+#include "arrivals.h"
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"
@@ -56,6 +58,7 @@ static PyMethodDef kernels[] = {
     KERNEL(wide_pair),
     KERNEL(wide_aim),
     KERNEL(wide_arrival),
+    KERNEL(framed_arrival),
     KERNEL(eigh_rows),
     KERNEL(mean_metric),
     KERNEL(learn),
@@ -67,7 +70,7 @@ static PyMethodDef kernels[] = {
     KERNEL(straight_pair),
     KERNEL(matrix_aim),
     KERNEL(matrix_arrival),
-    KERNEL(framed_arrival),
+    KERNEL(matrix_landing),
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,9 +49,9 @@ def rows(A: Array) -> Array:
 
 def lower_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, float, Array, Array]:
     G, size = np.empty(X.shape, X.dtype), X.shape[-1]
-    rotation, level = np.empty((2, *X.shape[:-2], size, size), X.dtype)
-    square = k.compiled.lower_gradient(X, rows(E), G, rotation, level)
-    return G, square, rotation, level
+    small = np.empty((2, *X.shape[:-2], size, size), X.dtype)  # to be indexed: unpacking is slow
+    square = k.compiled.lower_gradient(X, rows(E), G, small[0], small[1])
+    return G, square, small[0], small[1]
 
 
 def project(k: Kernels, X: Array, G: Array) -> Array:
@@ -139,8 +139,8 @@ def raise_onto(k: Kernels, X: Array, W: Array, metric: Metric) -> Array:
 def lower_span_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, float, Array, Array]:
     """`grassmann.lower_span_gradient`."""
     G, size = np.empty(X.shape, X.dtype), X.shape[-1]
-    rotation, level = np.zeros((2, *X.shape[:-2], size, size), X.dtype)
-    return G, k.compiled.lower_span_gradient(X, rows(E), G, level), rotation, level
+    small = np.zeros((2, *X.shape[:-2], size, size), X.dtype)
+    return G, k.compiled.lower_span_gradient(X, rows(E), G, small[1]), small[0], small[1]
 
 
 def extrapolate(k: Kernels, X: Array, Y: Array, tau: float) -> Array:
@@ -245,7 +245,8 @@ def _optional(D: Array | None) -> Array | None:
 def empty_frame(X: Array) -> Frame:
     """Room for the frame of a ray from X."""
     two = 2 * X.shape[-1]
-    return Frame(*np.empty((4, *X.shape[:-2], two, two), X.dtype))
+    whole = np.empty((4, *X.shape[:-2], two, two), X.dtype)
+    return Frame(whole[0], whole[1], whole[2], whole[3])
 
 
 class _Fast:
@@ -269,3 +270,61 @@ class FastTangentRay(_Fast, TangentRay):
     """`TangentRay`, of NumPy matrices of double precision."""
 
     prepare_tangent = staticmethod(prepare_tangent)
+
+
+class FirstTrial(NamedTuple):
+    """A point of a ray that came with it."""
+
+    t: float
+    X: Array
+    N: Array  # the displacement of `cayley`
+
+
+class LandingRay(FastTangentRay):
+    """`FastTangentRay` of one matrix whose steps begin and end in one call each.
+
+    Its frame is one array, and a first trial may come with it.  For small matrices what lies
+    between the calls of `point`, `lower_gradient` and `secant_pair` takes longer than they do.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        X: Array,
+        T: Array,
+        frame: Array,
+        small: Any,
+        first: FirstTrial | None,
+        span: bool,
+    ) -> None:
+        self.kernels = self._kernels = kernels
+        self._X, self._U, self.whole = X, T, frame
+        self._first, self._span = first, span
+        self._know(*small)
+
+    @property
+    def _frame(self) -> Frame:  # type: ignore[override]
+        return Frame(*self.whole)
+
+    def __call__(self, t: float) -> Array:
+        first = self._first
+        if first is None or first.t != t:
+            return super().__call__(t)
+        self._last, self._first = (t, first.N), None  # nobody holds on to the point
+        return first.X
+
+    def landing(self, t: float, start: Any, Y: Array, E: Array) -> tuple[Any, Secant]:
+        """The gradient at Y = X(t), of the Euclidean one E, and the pair of the step.
+
+        What is known of the gradient comes as `Lowered` has it.
+        """
+        if self._last is None or self._last[0] != t:
+            self._at(t)
+        X, N = self._X, self._last[1]  # type: ignore[index]
+        shape, dtype, size = X.shape, X.dtype, X.shape[1]
+        G, s, y = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
+        small, E = np.empty((4, size, size), dtype), E if E.flags.c_contiguous else rows(E)
+        of_step = X, self._U, self.whole, N, t, start.G, start.rotation, Y, E, self._span
+        square, slope, change = self._kernels.compiled.matrix_landing(*of_step, G, s, y, small)
+        seen = Curvature(t, self.whole, small[2], small[3], change)
+        return (G, square, small[0], small[1]), Secant(s, y, seen, None, slope)

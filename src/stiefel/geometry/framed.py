@@ -197,6 +197,11 @@ class Split(NamedTuple):
     rotation_step: float
     rotation_change: float
 
+    @property
+    def square(self) -> float:
+        """‖y‖²."""
+        return self.squared_change(1.0)
+
     def squared_change(self, omega: float) -> float:
         """⟨y, φ(y)⟩."""
         return self.normal_change + omega * self.rotation_change

@@ -58,7 +58,7 @@ class Grassmann(Stiefel):
 
     def gradient(self, X: Array, E: Array) -> Lowered:
         k = self.kernels_at(X)
-        fast = faster(k, X, E) is compiled and not _is_everything(k, X)
+        fast = faster(k, X, E) is compiled and not is_everything(k, X)
         lower = compiled.lower_span_gradient if fast else lower_span_gradient
         G, square, rotation, level = lower(k, X, E)
         if X.shape[-1] == 1:
@@ -130,12 +130,12 @@ def check_invariant_gradient(manifold: Manifold, X: Any, gradient: Any) -> None:
 
 @kernel
 def _project(k: Kernels, X: Array, G: Array) -> Array:
-    if _is_everything(k, X):
+    if is_everything(k, X):
         return 0.0 * G
     return k.subtract(k.sharpen(G), X, k.pairing(X, G))
 
 
-def _is_everything(k: Kernels, X: Array) -> bool:
+def is_everything(k: Kernels, X: Array) -> bool:
     """Whether X spans the whole space: a single point, whose gradients would be rounding errors."""
     return k.whole and X.shape[-2] == X.shape[-1]
 
@@ -143,7 +143,7 @@ def _is_everything(k: Kernels, X: Array) -> bool:
 @kernel
 def lower_span_gradient(k: Kernels, X: Array, E: Array) -> tuple[Array, Array, Array, Array]:
     m = k.pairing(X, E)
-    G = 0.0 * E if _is_everything(k, X) else k.subtract(k.sharpen(E), X, m)
+    G = 0.0 * E if is_everything(k, X) else k.subtract(k.sharpen(E), X, m)
     return G, k.dot(G, G), 0.0 * m, k.hermitian(m)
 
 

@@ -49,7 +49,7 @@ class Curvature(NamedTuple):
     """Small matrices from which a step tells about second derivatives; see `squares`."""
 
     t: Array | float
-    frame: Frame  # of the ray
+    frame: Frame | Array  # of the ray; compiled ones may have it in one array
     B: Array  # the rotation part of y
     yy: Array  # yᴴy
     square: float | None = None  # its trace, where it came for free
@@ -266,8 +266,11 @@ class TangentRay(Ray):
 
     def _set_out(self, kernels: Kernels, X: Array, T: Array, frame: Frame, small: Any) -> None:
         self._kernels, self._X, self._U, self._frame = kernels, X, T, frame
-        small = small if kernels.pure_numpy else kernels.numbers(small)
-        self._squared_defect, square, whole = small
+        self._know(*(small if kernels.pure_numpy else kernels.numbers(small)))
+
+    def _know(self, defect: float, square: float, whole: float) -> None:
+        """The numbers that `prepare_tangent` returned."""
+        self._squared_defect = defect
         self.bounded_length = _root(square)
         # So little of T is tangent that W had better be formed.
         self.lossy = not square > self.LOSSY * whole
@@ -306,4 +309,5 @@ class ColumnRay(_Prepared):
 
 def _root(square: Any) -> float:
     """√square; a difference of Grams may fall below zero."""
-    return math.sqrt(max(float(square), 0.0))
+    square = float(square)
+    return 0.0 if square < 0.0 else math.sqrt(square)

@@ -37,6 +37,7 @@ COUNTERS = (
     "reference_norm",
     "reference_f",
 )
+NEW_ROWS = 256  # of a history, before they are written: as tuples they take five times the room
 WINDOW = 10  # iterations over which the relative decrease of f is measured
 # Success by default: what a method expects to gain, relative to f or to what was gained so far,
 # whichever is smaller (but not smaller than SMALL_VALUE of the latter: f may vanish).
@@ -100,46 +101,64 @@ class History:
     """A growing table of iterations, 81 bytes each."""
 
     def __init__(self, rows: np.ndarray[Any, Any] | None = None) -> None:
-        self._rows = np.zeros(64, DTYPE) if rows is None else rows.copy()
-        self._size = 0 if rows is None else len(rows)
+        self._written = np.zeros(0, DTYPE) if rows is None else rows.copy()
+        self._size = len(self._written)
+        self._new: list[tuple[float, ...]] = []  # a row of the table takes as long as ten of these
 
     def append(self, row: tuple[float, ...]) -> None:
         """One more iteration, in the order of the columns."""
-        if self._size == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros(max(64, self._size), DTYPE)])
-        self._rows[self._size] = row
-        self._size += 1
+        self._new.append(row)
+        if len(self._new) == NEW_ROWS:
+            self._rows()
+
+    def _rows(self) -> np.ndarray[Any, Any]:
+        """The table, with the new rows written."""
+        size = self._size + len(self._new)
+        if size > len(self._written):
+            table = np.zeros(max(2 * size, 64), DTYPE)
+            table[: self._size] = self._written[: self._size]
+            self._written = table
+        if self._new:
+            self._written[self._size : size] = self._new
+            self._size, self._new = size, []
+        return self._written[:size]
 
     def as_array(self) -> np.ndarray[Any, Any]:
         """A structured array with one row per iteration."""
-        return self._rows[: self._size].copy()
+        return self._rows().copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return self.as_array()
 
     def __len__(self) -> int:
-        return self._size
+        return self._size + len(self._new)
 
     def __getitem__(self, key: str) -> np.ndarray[Any, Any]:
         """A column, by name."""
         if key not in DTYPE.fields:  # type: ignore[operator]
             raise KeyError(f"history has no column {key!r}; it has {', '.join(DTYPE.names or ())}")
-        return self._rows[key][: self._size].copy()
+        return self._rows()[key].copy()
 
     def last(self, key: str, count: int) -> np.ndarray[Any, Any]:
         """The newest entries of a column."""
-        return self._rows[key][max(self._size - count, 0) : self._size]
+        return self._rows()[key][-count:]
+
+    def newest(self) -> tuple[float, ...] | None:
+        """The newest iteration, in the order of the columns."""
+        if not self._new:
+            return tuple(self._written[self._size - 1].tolist()) if self._size else None
+        return self._new[-1]
 
     def rows(self, key: str) -> np.ndarray[Any, Any]:
         """A column, not to be written to."""
-        return self._rows[key][: self._size]
+        return self._rows()[key]
 
     def first(self, key: str) -> Any:
         """The oldest entry of a column."""
-        return self._rows[key][0]
+        return self._rows()[key][0]
 
     def __repr__(self) -> str:
-        return f"History of {max(self._size - 1, 0)} iterations: {', '.join(DTYPE.names or ())}"
+        return f"History of {max(len(self) - 1, 0)} iterations: {', '.join(DTYPE.names or ())}"
 
 
 @dataclass
@@ -290,12 +309,11 @@ class Ledger:
 
     def _expected_at(self, best: Best) -> float:
         """In the user's units; of the newest record with the value of the point."""
-        values, f = self.history.rows("value"), best.f / self.objective.scale
-        newest = len(values) - 1
-        if not (newest >= 0 and values[newest] == f):
-            same = np.flatnonzero(values == f)
-            newest = same[-1] if len(same) else -1
-        return float(self.history.rows("expected_decrease")[newest]) if newest >= 0 else math.nan
+        f, newest = best.f / self.objective.scale, self.history.newest()
+        if newest is not None and newest[0] == f:
+            return float(newest[-1])
+        same = np.flatnonzero(self.history.rows("value") == f)
+        return float(self.history.rows("expected_decrease")[same[-1]]) if len(same) else math.nan
 
     def package(self, best: Best, reason: Reason) -> Result:
         objective, geometry = self.objective, self.problem.geometry

@@ -15,20 +15,21 @@ import numpy as np
 from stiefel.backends.base import Kernels
 from stiefel.geometry import compiled
 from stiefel.geometry.cayley import Frame
-from stiefel.geometry.compiled import FastTangentRay, empty_frame, faster, kernels_of_turns
+from stiefel.geometry.compiled import (
+    FastTangentRay,
+    FirstTrial,
+    LandingRay,
+    faster,
+    kernels_of_turns,
+)
 from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.framed import CompiledFramedRay, Framed, Split
+from stiefel.geometry.grassmann import Grassmann, is_everything
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.ray import Curvature, Secant
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.geometry.turns import CompiledRotationRay, FramedRotations
-from stiefel.geometry.wide import (
-    CompiledWideRay,
-    WideCurvature,
-    WideFrame,
-    WideRay,
-    empty_wide_frame,
-)
+from stiefel.geometry.wide import CompiledWideRay, WideCurvature, WideRay, empty_wide_frame
 from stiefel.types import (
     Array,
     Cotangent,
@@ -46,9 +47,10 @@ from .leaf_kinds import MATRIX, SPAN, leaf_kinds
 from .memory import Pairs, place_for, with_row
 from .problem import array_kernels
 
+TELLING = Curvature, WideCurvature, Split  # what says enough about a step for an arrival
 # Of a matrix with many columns, whose rays by `wide` take less work: 0.5 of that of `cayley` at
-# 150×60, 0.7 at 100×12, 0.85 at 60×5 and 1000×60, 1.03 at 4000×60.  `test_wide.py`.
-FEWEST_COLUMNS, ROWS_A_COLUMN = 5, 16
+# 150×60, 0.7 at 100×12 and 0.85 at 1000×60, 1.03 at 4000×60; but more calls.  `test_wide.py`.
+FEWEST_COLUMNS, ROWS_A_COLUMN = 16, 16
 
 
 def slope_and_curve(
@@ -95,10 +97,14 @@ def matrix_aim(
     k = kernels_of_rays(geometry, X, G)
     if k is None or pairs.S is None:
         return None
-    known, room = _archer(geometry, pairs, X, G, metric)
-    aim = k.compiled.wide_aim if isinstance(room[1], WideFrame) else k.compiled.matrix_aim
-    slope, *small = aim(*known, gamma)
-    return _aimed_along(geometry, k, X, metric, room, slope, small)
+    if is_wide(X):
+        aim = _WideAim(geometry, X, metric)
+        return aim.along(*k.compiled.wide_aim(*aim.known(pairs, in_rows(G)), gamma))
+    room = _Room(X)
+    slope, *small = k.compiled.matrix_aim(
+        *_archer(geometry, pairs, X, in_rows(G), metric, room), gamma
+    )
+    return room.aimed(geometry, k, X, metric, slope, small)
 
 
 def matrix_arrival(
@@ -112,35 +118,79 @@ def matrix_arrival(
     X: Point,
     G: Cotangent,
     metric: Metric,
-) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
-    """`remember` of a pair, γ averaged with the old one, and `matrix_aim`, in one call.
+    longest: float = math.inf,
+    curve: Curve | None = None,
+    lesson: tuple[Any, ...] | None = None,
+) -> tuple[Pairs, float, tuple[Tangent, float, Curve], Any] | None:
+    """`remember` of a pair, γ averaged with the old one, `matrix_aim`, and the first trial from X.
 
-    None where there is no such kernel, no blocks, or no ⟨s, y⟩ above ``least`` ‖y‖.
+    None where there is no such kernel, no blocks, or no ⟨s, y⟩ above ``least`` ‖y‖.  ``curve``: on
+    which the step went.  With a `LearnedMetric.lesson` the step is learned from before all that,
+    and what that told comes last.
     """
     seen = pair.curvature
-    if type(seen) is Split and isinstance(geometry, Framed) and pairs.S is not None:
-        if X.ndim > 2 or G.ndim != X.ndim or not sy > least * math.sqrt(seen.squared_change(1.0)):
-            return None
-        return _framed_arrival(geometry, pairs, pair, sy, needed, gamma, X, G, metric)
-    tells = type(seen) in (Curvature, WideCurvature) and pairs.S is not None
-    k = kernels_of_rays(geometry, X, G) if tells else None
-    if k is None or seen.square is None or not sy > least * math.sqrt(seen.square):
+    if pairs.S is None or type(seen) not in TELLING or seen.square is None:
+        return None
+    if type(seen) is Split or is_wide(X):
+        other = _framed_arrival if type(seen) is Split else _wide_arrival
+        known = pairs, pair, sy, least, needed, gamma, X, G, metric
+        return other(geometry, *known)  # type: ignore[arg-type]
+    known_kernels = type(curve) is LandingRay
+    k = curve.kernels if known_kernels else kernels_of_rays(geometry, X, G)  # type: ignore[union-attr]
+    if k is None or not sy > least * math.sqrt(seen.square):
         return None
     row, gone, kept = with_row(pairs, needed)
-    known, room = _archer(geometry, kept, X, G, metric)
-    new = (
-        row,
-        gone,
-        in_rows(pair.s),
-        in_rows(pair.y),
-        sy,
-        in_rows(pair.curvature.B),
-        pair.curvature.yy,
-    )
-    wide = isinstance(room[1], WideFrame)
-    arrive = k.compiled.wide_arrival if wide else k.compiled.matrix_arrival
-    gamma, slope, *small = arrive(*known, gamma, *new)
-    return kept, gamma, _aimed_along(geometry, k, X, metric, room, slope, small)
+    room, Y = _Room(X), np.empty(X.shape, X.dtype)
+    N = np.empty_like(room.frame[0])
+    known = _archer(geometry, kept, X, G, metric, room)
+    new = row, gone, pair.s, pair.y, sy, seen.B, seen.yy
+    found = k.compiled.matrix_arrival(*known, gamma, *new, longest, Y, N, lesson)
+    first = FirstTrial(found[5], Y, N)
+    aimed = room.aimed(geometry, k, X, metric, found[1], found[2:5], first)
+    return kept, found[0], aimed, found[6]
+
+
+class _WideAim:
+    """What the kernels of `wide` fill, and the ray of it."""
+
+    def __init__(self, geometry: Manifold, X: Array, metric: Metric) -> None:
+        self.geometry, self.X, self.metric = geometry, X, metric
+        self.T, self.frame = np.empty(X.shape, X.dtype), empty_wide_frame(X)
+        self.theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
+
+    def known(self, pairs: Pairs, G: Cotangent) -> tuple[Any, ...]:
+        """What both kernels begin with."""
+        D = None if self.metric.D is None else in_rows(self.metric.D)
+        omega = 0.0 if self.metric.horizontal else self.metric.omega
+        return *pairs[:4], G, self.X, D, omega, self.theta, self.T, *self.frame
+
+    def along(self, slope: float, *numbers: float) -> tuple[Tangent, float, Curve]:
+        geometry, X, T = self.geometry, self.X, self.T
+        k = array_kernels(geometry, X)
+        ray = CompiledWideRay.prepared(k, X, T, self.theta, self.frame, numbers)
+        return T, slope, geometry.ray_along(X, T, self.metric) if ray.lossy else ray
+
+
+def _wide_arrival(
+    geometry: Manifold,
+    pairs: Pairs,
+    pair: Secant,
+    sy: float,
+    least: float,
+    needed: tuple[int, ...],
+    gamma: float,
+    X: Point,
+    G: Cotangent,
+    metric: Metric,
+) -> tuple[Pairs, float, tuple[Tangent, float, Curve], Any] | None:
+    """`matrix_arrival` of a matrix with many columns, without its lesson and first trial."""
+    seen, k = pair.curvature, kernels_of_rays(geometry, X, G)
+    if k is None or not sy > least * math.sqrt(seen.square):
+        return None
+    (row, gone, kept), aim = with_row(pairs, needed), _WideAim(geometry, X, metric)
+    new = row, gone, in_rows(pair.s), in_rows(pair.y), sy, in_rows(seen.B), seen.yy
+    gamma, *found = k.compiled.wide_arrival(*aim.known(kept, in_rows(G)), gamma, *new)
+    return kept, gamma, aim.along(*found), None
 
 
 def _framed_arrival(
@@ -148,54 +198,60 @@ def _framed_arrival(
     pairs: Pairs,
     pair: Secant,
     sy: float,
+    least: float,
     needed: tuple[int, ...],
     gamma: float,
     Q: Array,
     G: Cotangent,
     metric: Metric,
-) -> tuple[Pairs, float, tuple[Tangent, float, Curve]] | None:
+) -> tuple[Pairs, float, tuple[Tangent, float, Curve], Any] | None:
     """`matrix_arrival` in a frame."""
-    k = geometry.kernels
-    if faster(k, Q, G) is not compiled:
+    k, seen = geometry.kernels, pair.curvature
+    fits = Q.ndim == G.ndim == 2 and isinstance(geometry, Framed)
+    if not fits or faster(k, Q, G) is not compiled or not sy > least * math.sqrt(seen.square):
         return None
     row, gone, kept = with_row(pairs, needed)
     (T, U), size = np.empty((2, *G.shape), G.dtype), G.shape[1]
     E, omega = np.empty((size, size), G.dtype), 0.0 if metric.horizontal else metric.omega
-    new = row, gone, pair.s, pair.y, sy, pair.curvature.squared_change(omega)
+    new = row, gone, pair.s, pair.y, sy, seen.squared_change(omega)
     room = in_rows(G), Q, omega, T, U, E
-    gamma, slope, *seen = k.compiled.framed_arrival(*kept[:4], *room, gamma, *new)
-    return kept, gamma, (T, slope, CompiledFramedRay.along(k, Q, U, E, *seen))
+    gamma, slope, *found = k.compiled.framed_arrival(*kept[:4], *room, gamma, *new)
+    return kept, gamma, (T, slope, CompiledFramedRay.along(k, Q, U, E, *found)), None
+
+
+class _Room:
+    """What the kernels fill: a direction and the frame of its ray."""
+
+    def __init__(self, X: Array) -> None:
+        two = 2 * X.shape[1]
+        self.T, self.frame = np.empty(X.shape, X.dtype), np.empty((4, two, two), X.dtype)
+
+    def aimed(
+        self,
+        geometry: Manifold,
+        k: Kernels,
+        X: Array,
+        metric: Metric,
+        slope: float,
+        small: Any,
+        first: FirstTrial | None = None,
+    ) -> tuple[Tangent, float, Curve]:
+        """Direction, slope and ray."""
+        T, span = self.T, type(geometry).gradient is not Stiefel.gradient
+        ray = LandingRay(k, X, T, self.frame, small, first, span)
+        return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
 
 
 def _archer(
-    geometry: Manifold, pairs: Pairs, X: Array, G: Cotangent, metric: Metric
-) -> tuple[tuple[Any, ...], tuple[Tangent, Frame | WideFrame]]:
-    """What both kernels begin with, and the room for direction and frame that is in it."""
-    room_for_frame = empty_wide_frame if kernels_of_wide_rays(geometry, X) else empty_frame
-    room = T, frame = np.empty(X.shape, X.dtype), room_for_frame(X)
-    D = None if metric.D is None else in_rows(metric.D)
+    geometry: Manifold, pairs: Pairs, X: Array, G: Cotangent, metric: Metric, room: _Room
+) -> tuple[Any, ...]:
+    """What both kernels begin with."""
+    D = metric.D
+    D = D if D is None or D.flags.c_contiguous else in_rows(D)
     omega = 0.0 if metric.horizontal else metric.omega
     theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
-    return (*pairs[:4], in_rows(G), X, D, omega, theta, T, *frame), room
-
-
-def _aimed_along(
-    geometry: Manifold,
-    k: Kernels,
-    X: Array,
-    metric: Metric,
-    room: tuple[Tangent, Frame | WideFrame],
-    slope: float,
-    small: Any,
-) -> tuple[Tangent, float, Curve]:
-    T, frame = room
-    ray: CompiledWideRay | FastTangentRay
-    if isinstance(frame, WideFrame):
-        theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
-        ray = CompiledWideRay.prepared(k, X, T, theta, frame, small)
-    else:
-        ray = FastTangentRay.prepared(k, X, T, frame, small)
-    return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
+    S, Y, inverse, diagonal, *_ = pairs
+    return S, Y, inverse, diagonal, G, X, D, omega, theta, room.T, room.frame
 
 
 def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
@@ -203,14 +259,22 @@ def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
-    single = X.ndim == 2 and X.shape[-1] > 1
+    single = X.ndim == 2 and X.shape[-1] > 1 and _lands(geometry, X)
     return k if single and faster(k, X, G) is compiled else None
+
+
+def _lands(geometry: Stiefel, X: Array) -> bool:
+    """Whether gradients of this manifold are those that a landing finds."""
+    gradient = type(geometry).gradient
+    if gradient is Grassmann.gradient:
+        return not is_everything(geometry.kernels_at(X), X)
+    return gradient is Stiefel.gradient
 
 
 def is_wide(X: Array) -> bool:
     """Whether rays from X are better made in `wide` than in `cayley`: it has many columns."""
-    n, k = X.shape
-    return FEWEST_COLUMNS <= k < n <= ROWS_A_COLUMN * k
+    n, k = X.shape[-2:]
+    return FEWEST_COLUMNS <= k < n <= ROWS_A_COLUMN * k and X.ndim == 2
 
 
 def kernels_of_wide_rays(geometry: Manifold, X: Point) -> Any:
@@ -218,9 +282,9 @@ def kernels_of_wide_rays(geometry: Manifold, X: Point) -> Any:
     if not isinstance(geometry, Stiefel) or type(geometry).ray_along is not Stiefel.ray_along:
         return None
     k = geometry.kernels_at(X)
-    if not k.pure_numpy:
+    if not (k.pure_numpy and is_wide(X) and _lands(geometry, X)):
         return None
-    doubles = X.ndim == 2 and is_wide(X) and X.dtype.char in "dD"
+    doubles = X.dtype.char in "dD"
     return k if doubles and (k.compiled is None or faster(k, X) is compiled) else None
 
 

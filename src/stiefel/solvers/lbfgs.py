@@ -21,6 +21,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from stiefel.geometry.compiled import LandingRay
 from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Cotangent, Curve, Gradient, Leaves, Manifold, Point, Status, Tangent
 
@@ -75,8 +76,7 @@ class State(NamedTuple):
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
         known = self.x, self.at, aim.direction, aim.metric, self.pairs, self.rows.on
-        found = slope_and_curve(geometry, *known)
-        return self._replace(aim=aim._replace(curve=found[1]))
+        return self._replace(aim=aim._replace(curve=slope_and_curve(geometry, *known)[1]))
 
 
 @dataclass(frozen=True)
@@ -235,11 +235,13 @@ class LBFGS:
         if pair is None:  # of a step by an exact model that ends here
             pair = s.aim.curve.secant_pair(taken.t, s.at, at)
             pairs, learned = self._without(problem, s.rows, x, at, learned)
-        elif self.metric and problem.precond is None and known is None and old is None:
-            # Steps of the row model are no sample of curvature: nothing is learned from them.
-            learned = self.metric.observe(geometry, x, pair, learned)
         with_pair = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
-        pairs, gamma, aimed = with_pair
+        pairs, gamma, aimed, learned = with_pair
+        if aimed is not None and aimed[1] < -LEAST_COSINE * at.norm * aimed[2].length:
+            aim, used = Aim(*aimed, metric=learned[0].metric), len(pairs.rows)
+            bare = at if at.aux is None else at._replace(aux=None)
+            new = x, bare, aim, pairs, learned, gamma, used, False, taken.watch, rows, None
+            return State(*new, -0.5 * aim.slope)
         here = problem, x, at, pairs, learned, gamma, rows, taken.watch
         return self._aimed(*here, after=True, aimed=aimed)
 
@@ -252,17 +254,30 @@ class LBFGS:
         pairs: Pairs,
         learned: tuple[Learned, ...],
         modelled: bool,
-    ) -> tuple[Pairs, float, tuple[Tangent, float, Curve] | None]:
-        """Pairs with that of the step, γ, and where to go where one call finds all of it."""
+    ) -> tuple[Pairs, float, tuple[Tangent, float, Curve] | None, tuple[Learned, ...]]:
+        """Pairs with that of the step, γ, where to go if one call finds it, and what is known."""
         (t, x, at, _, sy, _), geometry, gamma = taken, problem.geometry, s.gamma
-        least = self.caution * t * s.aim.curve.length  # times ‖y‖; the transport is isometric
-        if not modelled and problem.precond is None:
+        curve, lesson, plain = s.aim.curve, None, not modelled and problem.precond is None
+        least = self.caution * t * curve.length  # times ‖y‖; the transport is isometric
+        # Steps of the row model are no sample of curvature: nothing is learned from them.
+        metric = self.metric if plain and s.rows.known is None else None
+        if metric is not None and type(curve) is LandingRay:
+            lesson = metric.lesson(t, curve.whole, learned[0])
+        if metric is not None and lesson is None:
+            learned = metric.observe(geometry, x, pair, learned)
+        if plain:
             of_step = pair, sy, least, s.pairs.rows, gamma, x, at.G, learned[0].metric
-            if found := matrix_arrival(geometry, pairs, *of_step):
-                return found
+            where = self.longest, curve, lesson
+            if found := matrix_arrival(geometry, pairs, *of_step, *where):
+                if metric is not None and lesson is not None:
+                    learned = (metric.taught(learned[0], lesson, found[3]),)
+                return *found[:3], learned
+        if metric is not None and lesson is not None:
+            learned = metric.observe(geometry, x, pair, learned)
         if not sy > least * math.sqrt(squared_length(geometry, pair)):
             # No positive curvature yet: as far again.
-            return pairs, gamma or -t * s.aim.slope / (s.at.norm * s.at.norm), None  # ** rounds
+            gamma = gamma or -t * s.aim.slope / (s.at.norm * s.at.norm)  # ** rounds
+            return pairs, gamma, None, learned
         pairs = remember(geometry, pairs, pair.s, pair.y, sy, s.pairs.rows)
         square = learned_squared_change(problem, x, pair, learned, at.aux)
         mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
@@ -271,7 +286,7 @@ class LBFGS:
             phi = partial(raised_by_learned, problem, x, learned, None, False)
             apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
             pairs = pairs._replace(apart=apart)
-        return pairs, gamma, None
+        return pairs, gamma, None, learned
 
     def _arrive_plainly(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """`_arrive` where φ is the identity: nothing is learned but pairs."""

@@ -39,7 +39,7 @@ from stiefel.geometry.ray import (
     squares,
     squares_at,
 )
-from stiefel.geometry.wide import WideCurvature, WideFrame, wide_squares
+from stiefel.geometry.wide import WideCurvature, wide_squares
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .leaves import balanced, factors_and_leaves, pairs_of, parts_of, squared_length_of
@@ -68,6 +68,10 @@ class Learned(NamedTuple):
     weights: Array = None  # of the matrices of this leaf, what is known of their stiffness
     stiffness: Array = None  # Σ w log(‖y‖²/‖s‖²) of each
     unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms above are relative to it
+
+    def counted(self) -> Learned:
+        """The same after a step that tells nothing, or was not looked at."""
+        return Learned(*self[:8], self.steps + 1, *self[9:])
 
     def weighed(self, scale: float, weights: Array, stiffness: Array, unit: float) -> Learned:
         """The same with another scale among the leaves of a tree, and what it comes from."""
@@ -120,22 +124,48 @@ class LearnedMetric:
         """``learned`` after one more step, with its secant pair at X."""
         if len(learned) == 1 and learned[0].P is None and _only_turns(pair.curvature):
             return learned  # there is nothing to weigh it against
-        steps, span = learned[0].steps, len(learned) == 1 and learned[0].metric.horizontal
-        if steps >= (self.early if span else self.settled) and steps % self.thinning:
-            # The count is that of the first leaf.
-            return (learned[0]._replace(steps=steps + 1), *learned[1:])
+        first = learned[0]
+        if not self._looks(first.steps, len(learned) == 1 and first.metric.horizontal):
+            return (first.counted(), *learned[1:])  # the count is that of the first leaf
         if not isinstance(X, tuple) and len(X.shape) == 2:
             return (self._look(geometry, X, pair, learned[0]),)
         factors, parts = getattr(geometry, "factors", (geometry,)), parts_of(X)
         seen = tuple(map(self._look, factors, parts, pairs_of(pair), learned))
         return balanced(geometry, X, pair, seen, self.memory, self.least_share)
 
+    def _looks(self, steps: int, span: bool) -> bool:
+        return steps < (self.early if span else self.settled) or not steps % self.thinning
+
+    def lesson(self, t: float, frame: Array, old: Learned) -> tuple[Any, ...] | None:
+        """What a compiled arrival needs to learn from a step; None if it is not looked at there."""
+        P = old.P
+        if P is None or not (self._looks(old.steps, old.metric.horizontal) and has_few_columns(P)):
+            return None
+        room = np.empty((3, *P.shape), P.dtype)
+        turns = self.rotation_change, self.rotation_range
+        return t, frame, P, old.R, room, *self._numbers(old), *turns
+
+    def taught(
+        self, old: Learned, lesson: tuple[Any, ...], told: tuple[Any, ...] | None
+    ) -> Learned:
+        """What is known after a `lesson`, from what the arrival told of it."""
+        if told is None:
+            return old.counted()
+        (D, omega, horizontal, scale, scales), room = old.metric, lesson[4]
+        weight, judged, ratio, sA, tA, sN, tN, replaced, turned = told
+        metric = old.metric
+        if replaced or not (horizontal or turned == omega):
+            omega = omega if horizontal else turned
+            metric = Metric(room[2] if replaced else D, omega, horizontal, scale, scales)
+        sums = (sA, tA), (sN, tN), old.steps + 1
+        return Learned(metric, room[0], room[1], weight, judged, ratio, *sums, *old[9:])
+
     def _look(self, factor: Manifold, x: Array, pair: Secant, old: Learned) -> Learned:
         count = old.steps + 1
         if isinstance(pair.curvature, Split):
             return self._weigh(old, pair.curvature)
         if old.P is None:
-            return old._replace(steps=count)
+            return old.counted()
         k = array_kernels(factor, x)
         seen, fast = pair.curvature, faster(k, x)
         raw, single = not isinstance(seen, Squares), len(x.shape) == 2
@@ -150,33 +180,38 @@ class LearnedMetric:
         least = DWARFED_NORMAL_PART * factor.eps(x)
         told = ss > max(1e-30, least * aa) and tt > least * bb
         if not (told and math.isfinite(ss + tt + aa + bb)):
-            return old._replace(steps=count)
+            return old.counted()
         new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
 
     def _look_at_once(self, fast: Any, seen: Curvature | WideCurvature, old: Learned) -> Learned:
         """`_accumulate` and `_refresh` in one compiled call."""
-        (t, frame, B, yy, _), count, metric = seen, old.steps + 1, old.metric
-        of_ray: tuple[Any, ...] = frame[:2] + frame[3:]  # Γ, B and K
-        if isinstance(frame, WideFrame):
-            of_ray = frame.C, frame.A, None
-        P, R, D = np.empty((3, *B.shape), B.dtype)
-        known = old.weight, old.judged, old.ratio, *old.rotations, *old.normals
-        late = metric.D is None and count > self.early
-        change = self.late_change if late else self.column_change
-        news = self.news if count >= self.least else math.inf
-        rules = self.power, self.memory, news, change, self.column_range
-        found = fast.learn(
-            t, *of_ray, B, yy, old.P, old.R, metric.D, *known,
-            *rules, DWARFED_NORMAL_PART * DOUBLE, P, R, D,
-        )  # fmt: skip
+        (t, _, B, yy, _), count, metric = seen, old.steps + 1, old.metric
+        if isinstance(seen, WideCurvature):
+            of_ray = seen.frame.C, seen.frame.A, None
+        else:
+            of_ray = seen.frame[0], seen.frame[1], seen.frame[3]  # Γ, B and K
+        room = np.empty((3, *B.shape), B.dtype)
+        P, R, D = room[0], room[1], room[2]
+        known = t, *of_ray, B, yy, old.P, old.R, metric.D
+        found = fast.learn(*known, *self._numbers(old), P, R, D)
         if found is None:
-            return old._replace(steps=count)
+            return old.counted()
         weight, judged, ratio, sA, tA, sN, tN, replaced = found
         if replaced:
             metric = metric._replace(D=D)
         new = Learned(old.metric, P, R, weight, judged, ratio, (sA, tA), (sN, tN), count, *old[9:])
         return self._rotated(new, metric) if count >= self.least else new
+
+    def _numbers(self, old: Learned) -> tuple[float, ...]:
+        """What is known, and the rules, as compiled kernels take them."""
+        count, sums = old.steps + 1, (*old.rotations, *old.normals)
+        late = old.metric.D is None and count > self.early
+        change = self.late_change if late else self.column_change
+        news = self.news if count >= self.least else math.inf
+        rules = self.power, self.memory, news, change, self.column_range
+        least = DWARFED_NORMAL_PART * DOUBLE
+        return old.weight, old.judged, old.ratio, *sums, *rules, least
 
     def _weigh(self, old: Learned, seen: Split) -> Learned:
         """ω alone: nearly square matrices have too many columns for a D."""
@@ -380,11 +415,6 @@ def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:
     return zero, zero
 
 
-def _turning(factor: Manifold, x: Array, rotation: Array) -> float:
-    """‖A‖_F of the rotation part A of a cotangent."""
-    return math.sqrt(float(array_kernels(factor, x).squared_frobenius(rotation)))
-
-
 def _columns(x: Array) -> int:
     shape = tuple(x.shape)
     return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
@@ -396,5 +426,7 @@ def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> boo
 
 
 def _is_small(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
-    least = max(INVARIANCE, INVARIANT_ULPS * factor.eps(x))
-    return _turning(factor, x, rotation) <= least * scale
+    k = array_kernels(factor, x)
+    eps = DOUBLE if k.pure_numpy and x.dtype.char in "dD" else k.eps(x)
+    least = max(INVARIANCE, INVARIANT_ULPS * eps)
+    return math.sqrt(k.squared_frobenius(rotation)) <= least * scale

@@ -127,20 +127,24 @@ def remember(
 
 
 def free_row(needed: tuple[int, ...]) -> int:
-    """The first row that no pair in ``needed`` stands in."""
-    row = 0
-    while row in needed:
-        row += 1
+    """A row that no pair in ``needed`` stands in: the next one, or else the first."""
+    row = len(needed)
+    if row in needed:
+        row = 0
+        while row in needed:
+            row += 1
     return row
 
 
 def with_row(pairs: Pairs, needed: tuple[int, ...]) -> tuple[int, int, Pairs]:
     """The row of a new pair, the row that counts no more (or −1), and pairs to be written to."""
-    row = free_row(needed)
-    used, gone = (*pairs.rows, row), -1
-    if len(used) == len(pairs.diagonal):
+    S, Y, inverse, diagonal, rows, *_ = pairs
+    most, gone = len(diagonal), -1
+    row = free_row(needed) if len(needed) + 1 < most else most * (most - 1) // 2 - sum(needed)
+    used = (*rows, row)
+    if len(used) == most:
         gone, used = used[0], used[1:]
-    return row, gone, Pairs(pairs.S, pairs.Y, pairs.inverse.copy(), pairs.diagonal.copy(), used)
+    return row, gone, Pairs(S, Y, inverse.copy(), diagonal.copy(), used)
 
 
 def place_for(pairs: Pairs) -> PairPlace | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.base import Kernels
-from stiefel.geometry.ray import Lowered
-from stiefel.types import Aim, Array, Cotangent, Gradient, Manifold, Objective, Point
+from stiefel.geometry.ray import Lowered, Secant
+from stiefel.types import Aim, Array, Cotangent, Curve, Gradient, Manifold, Objective, Point
 
 from .noise import Model
 
@@ -39,6 +39,20 @@ class Problem:
         """Value and gradient at Y; ``value`` is f(Y) where it is held already."""
         f, lowered, aux = self.objective.projected(self.geometry.gradient, Y, value)
         return self.known(f, lowered, aux)
+
+    def landing(
+        self, curve: Curve, t: float, X: Point, start: Gradient
+    ) -> tuple[Gradient, Secant | None]:
+        """`gradient` at X = curve(t), and the secant pair of the step where that is finite."""
+        land = getattr(curve, "landing", None)
+        if land is None:
+            at = self.gradient(X)
+            return at, curve.secant_pair(t, start, at) if at.finite else None
+        f, E, aux = self.objective.value_and_gradient(X)
+        (G, square, rotation, level), pair = land(t, start, X, E)
+        norm = math.sqrt(square) if square >= 0 else math.nan
+        finite = math.isfinite(f) and math.isfinite(norm)
+        return Gradient(f, G, norm, aux, rotation, finite, level), pair
 
     @staticmethod
     def known(f: float, lowered: Lowered, aux: Any = None) -> Gradient:

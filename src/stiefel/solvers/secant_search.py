@@ -69,12 +69,14 @@ class SecantSearch:
         for _ in range(MAX_TRIALS):
             X = at = pair = step = None  # the tall arrays of the trial before
             X = curve(t)
-            at = problem.gradient(X)
+            if self.paired:
+                at, pair = problem.landing(curve, t, X, start)
+            else:
+                at = problem.gradient(X)
             if not at.finite:
                 high, t = t, low + 0.1 * (t - low)
                 continue
             if self.paired:
-                pair = curve.secant_pair(t, start, at)
                 end = _slope(problem, at, pair) / t
             else:
                 end = problem.geometry.dot(at.G, curve.transported_velocity(t))

@@ -1,0 +1,227 @@
+/* A step of one matrix: where it ends and how it goes on, `solvers.aims` and `LandingRay`.
+ *
+ * The formulas are those of matrices.inc and pairs.c; here they follow each other in one call.
+ */
+#include "landings.h"
+
+#include <math.h>
+
+#include "arrays.h"
+#include "blas.h"
+#include "matrices.h"
+#include "metric.h"
+#include "pairs.h"
+
+/* Γ, B, A and K of one array. */
+static void parts_of_frame(void *frame, Py_ssize_t k, size_t entry, void **parts)
+{
+    for (int i = 0; i < 4; i++)
+        parts[i] = frame == NULL ? NULL : (char *)frame + (size_t)(i * 4 * k * k) * entry;
+}
+
+/* One matrix, its pairs and its metric, from which it aims. */
+typedef struct {
+    Py_ssize_t m, n, k, N;
+    size_t entry;
+    double *S, *Y, *inverse, *diagonal, *room; /* room for 3m numbers, what `aim_room` says and 2k² */
+    const void *X, *G, *D;
+    double omega, theta;
+    void *T, *frame[4];
+} Archer;
+
+/* From args: S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, (gram, basis, cobasis, K). */
+static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access)
+{
+    Archer c = {.m = ANY, .entry = sizeof(double)};
+    c.diagonal = real_numbers(a, args[3], &c.m, access);
+    c.X = point_like(a, args[5], &c.n, &c.k, &c.entry);
+    c.N = c.n * c.k * (Py_ssize_t)(c.entry / sizeof(double));
+    Py_ssize_t all = c.m * c.N, square = c.m * c.m;
+    c.S = real_numbers(a, args[0], &all, access), c.Y = real_numbers(a, args[1], &all, access);
+    c.inverse = real_numbers(a, args[2], &square, access);
+    c.G = array(a, args[4], c.n * c.k, c.entry, READ);
+    c.D = optional_array(a, args[6], c.k * c.k, c.entry);
+    c.omega = number(a, args[7]), c.theta = number(a, args[8]);
+    c.T = array(a, args[9], c.n * c.k, c.entry, WRITE);
+    char *frame = array(a, args[10], 16 * c.k * c.k, c.entry, WRITE);
+    parts_of_frame(frame, c.k, c.entry, c.frame);
+    if (!a->failed)
+        c.room = workspace(a, sizeof(double) * (size_t)(3 * c.m) +
+                                  c.entry * (aim_room(c.k) + (size_t)(2 * c.k * c.k)));
+    return c;
+}
+
+/* T = −H G by both loops with φ(q) between them, and its ray; ⟨G, T⟩. */
+static double aim(const Archer *c, double gamma, double *out)
+{
+    double *weights = c->room + 2 * c->m, *rest = c->room + 3 * c->m;
+    first_of_two_loops(c->m, c->N, c->S, c->Y, c->inverse, c->G, c->T, weights, c->room);
+    raise_matrix(c->entry, c->n, c->k, c->X, c->T, c->D, c->omega, rest);
+    second_of_two_loops(c->m, c->N, c->S, c->Y, c->inverse, c->diagonal, gamma, weights, c->T,
+                        c->room);
+    double slope = d_dot(c->N, c->G, c->T);
+    prepare_matrix(c->entry, c->n, c->k, c->X, c->T, c->theta, c->frame, out, rest);
+    return slope;
+}
+
+/* matrix_aim(S, Y, R⁻¹, diagonal, G, X, D or None, ω, θ, T, frame, γ) -> ⟨G, T⟩ and what
+ * `prepare_tangent` returns */
+PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double out[3], slope = 0.0;
+    if (!counted(count, 12))
+        return NULL;
+    Archer c = archer_of(&a, args, READ);
+    double gamma = number(&a, args[11]);
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS slope = aim(&c, gamma, out);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
+}
+
+/* As far as t = 1, but no further than `longest`; `speed` is squared. */
+static double first_trial(double speed, double longest)
+{
+    double size = speed > 0.0 ? sqrt(speed) : 0.0;
+    return size > 0.0 && longest / size < 1.0 ? longest / size : 1.0;
+}
+
+/* What a step teaches of the metric, as `LearnedMetric` says. */
+typedef struct {
+    Told told;
+    Sums sums;
+    const void *P, *R;
+    void *out[3];
+    double rotation_change, rotation_range;
+} Lesson;
+
+/* From a tuple: t and frame of the step, P, R, (P⁺, R⁺, D⁺), and sixteen numbers. */
+static Lesson lesson_of(Arrays *a, PyObject *given, Py_ssize_t k, size_t entry, const void *B,
+                        const void *yy)
+{
+    Lesson l = {.told = {.B = B, .yy = yy}};
+    double n[15] = {0.0};
+    if (a->failed || !PyTuple_Check(given) || PyTuple_Size(given) != 20) {
+        refuse(a, "a lesson has twenty parts");
+        return l;
+    }
+    void *frame[4];
+    l.told.t = number(a, PyTuple_GetItem(given, 0));
+    parts_of_frame(array(a, PyTuple_GetItem(given, 1), 16 * k * k, entry, READ), k, entry, frame);
+    l.told.gram = frame[0], l.told.basis = frame[1], l.told.K = frame[3];
+    l.P = array(a, PyTuple_GetItem(given, 2), k * k, entry, READ);
+    l.R = array(a, PyTuple_GetItem(given, 3), k * k, entry, READ);
+    char *out = array(a, PyTuple_GetItem(given, 4), 3 * k * k, entry, WRITE);
+    for (int i = 0; out != NULL && i < 3; i++)
+        l.out[i] = out + (size_t)(i * k * k) * entry;
+    for (int i = 0; i < 15; i++)
+        n[i] = number(a, PyTuple_GetItem(given, 5 + i));
+    l.sums = (Sums){n[0], n[1], n[2], {n[3], n[4], n[5], n[6]}, 0, 0};
+    l.told.power = n[7], l.told.memory = n[8], l.told.news = n[9], l.told.change = n[10];
+    l.told.range = n[11], l.told.least = n[12], l.rotation_change = n[13], l.rotation_range = n[14];
+    return l;
+}
+
+/* ω after a step, as `LearnedMetric._rotated` finds it; 0 of a horizontal metric. */
+static double rotated(const Lesson *l, double omega)
+{
+    const double *s = l->sums.sums; /* Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖² */
+    if (omega == 0.0 || !(s[1] > 0.0 && s[2] > 0.0) || !isfinite(l->told.news))
+        return omega;
+    double found = fmin(fmax(sqrt(s[3] * s[0] / (s[2] * s[1])), 1.0), l->rotation_range);
+    return fmax(found / omega, omega / found) > l->rotation_change ? found : omega;
+}
+
+static void learn_first(Archer *c, Lesson *l)
+{
+    learn_from_step(c->entry, c->k, &l->told, l->P, l->R, c->D, &l->sums, l->out, c->room + 3 * c->m);
+    if (!l->sums.seen)
+        return;
+    c->D = l->sums.replaced ? l->out[2] : c->D;
+    c->omega = rotated(l, c->omega);
+}
+
+static PyObject *learned(const Lesson *l, double omega)
+{
+    const Sums *s = &l->sums;
+    if (!s->seen)
+        return Py_NewRef(Py_None);
+    return Py_BuildValue("dddddddid", s->weight, s->judged, s->ratio, s->sums[0], s->sums[1],
+                         s->sums[2], s->sums[3], s->replaced, omega);
+}
+
+/* matrix_arrival(…, as matrix_aim, old γ or 0, row, gone, s, y, ⟨s, y⟩, B, yᴴy, longest, Y, N, lesson or
+ * None) -> γ, ⟨G, T⟩, what `prepare_tangent` returns, t, and what `learn` returns with ω at its end:
+ * the step is learned from, the pair remembered, γ averaged with the old one, aimed, and Y the point
+ * at t, the first to be tried */
+PyObject *matrix_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double out[3], slope = 0.0, t = 0.0;
+    if (!counted(count, 23))
+        return NULL;
+    Archer c = archer_of(&a, args, WRITE);
+    Py_ssize_t N = c.N, kk = c.k * c.k;
+    double gamma = number(&a, args[11]), sy = number(&a, args[16]), longest = number(&a, args[19]);
+    long row = integer(&a, args[12]), gone = integer(&a, args[13]);
+    const double *s = real_numbers(&a, args[14], &N, READ), *y = real_numbers(&a, args[15], &N, READ);
+    const void *B = array(&a, args[17], kk, c.entry, READ);
+    const void *yy = array(&a, args[18], kk, c.entry, READ);
+    void *next = array(&a, args[20], c.n * c.k, c.entry, WRITE);
+    void *moved = array(&a, args[21], 4 * kk, c.entry, WRITE);
+    int learns = args[22] != Py_None;
+    Lesson l = {.sums = {.seen = 0}};
+    if (learns)
+        l = lesson_of(&a, args[22], c.k, c.entry, B, yy);
+    if (a.failed || !has_rows(&a, c.m, row, gone))
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    double *rest = c.room + 3 * c.m;
+    if (learns)
+        learn_first(&c, &l);
+    keep_pair(c.m, N, c.S, c.Y, row, gone, s, y, sy, c.inverse, c.diagonal, c.room);
+    double square = change_of_matrix(c.entry, c.k, B, yy, c.D, c.omega, rest);
+    if (square > 0.0)
+        gamma = gamma != 0.0 ? sqrt(gamma * (sy / square)) : sy / square;
+    slope = aim(&c, gamma, out);
+    t = first_trial(out[1], longest);
+    point_of_matrix(c.entry, c.n, c.k, c.X, c.T, c.frame, t, next, moved, rest);
+    Py_END_ALLOW_THREADS
+    PyObject *told = learned(&l, c.omega);
+    return finish(&a, told == NULL ? NULL
+                                   : Py_BuildValue("ddddddN", gamma, slope, out[0], out[1], out[2], t,
+                                                   told));
+}
+
+/* matrix_landing(X, U, frame, N, t, G, rotation, Y, E, span, G⁺, s, y, (rotation⁺, level⁺, B, yᴴy)) ->
+ * ‖G⁺‖²_g*, ⟨G⁺, s⟩, ‖y‖²: the gradient at Y = X(t), of the Euclidean one E, and the pair */
+PyObject *matrix_landing(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Landing l = {.span = 0};
+    size_t e = sizeof(double);
+    if (!counted(count, 14))
+        return NULL;
+    l.X = point_like(&a, args[0], &l.n, &l.k, &e);
+    Py_ssize_t nk = l.n * l.k, kk = l.k * l.k;
+    l.U = array(&a, args[1], nk, e, READ);
+    parts_of_frame(array(&a, args[2], 16 * kk, e, READ), l.k, e, l.frame);
+    l.N = array(&a, args[3], 4 * kk, e, READ);
+    l.t = number(&a, args[4]);
+    l.G = array(&a, args[5], nk, e, READ), l.rotation = array(&a, args[6], kk, e, READ);
+    l.Y = array(&a, args[7], nk, e, READ), l.E = array(&a, args[8], nk, e, READ);
+    l.span = (int)integer(&a, args[9]);
+    l.G_new = array(&a, args[10], nk, e, WRITE);
+    l.s = array(&a, args[11], nk, e, WRITE), l.y = array(&a, args[12], nk, e, WRITE);
+    char *small = array(&a, args[13], 4 * kk, e, WRITE);
+    void *room = a.failed ? NULL : workspace(&a, e * (size_t)(6 * kk));
+    if (a.failed)
+        return finish(&a, NULL);
+    size_t size = e * (size_t)kk;
+    l.rotation_new = small, l.level = small + size, l.B = small + 2 * size, l.yy = small + 3 * size;
+    Py_BEGIN_ALLOW_THREADS land_matrix(e, &l, room);
+    Py_END_ALLOW_THREADS
+    return finish(&a, Py_BuildValue("ddd", l.square, l.slope, l.change));
+}
