@@ -128,8 +128,8 @@ MUTANTS = (
     ),
     Mutant(
         AIMS,
-        "FEWEST_COLUMNS, ROWS_A_COLUMN = 16, 16",
-        "FEWEST_COLUMNS, ROWS_A_COLUMN = 16, 1",
+        "FEWEST_COLUMNS, ROWS_A_COLUMN = 20, 16",
+        "FEWEST_COLUMNS, ROWS_A_COLUMN = 20, 1",
         "wide: for no matrix",
         WIDE_RAYS,
         "many_columns",

@@ -120,7 +120,7 @@ def test_sizes_that_squares_do_not_have_are_left_to_others(kind, size):
 
 
 def test_what_is_hardly_tangent_is_left_to_others():
-    X, geometry, draw = drawn(7, (40, 16), False)
+    X, geometry, draw = drawn(7, (50, 20), False)
     at = geometry.gradient(X, draw())
     T = X + 1e-3 * geometry.project(X, draw())
     _, ray = slope_and_curve(geometry, X, at, T, Metric(), memory.NOTHING)
@@ -129,7 +129,7 @@ def test_what_is_hardly_tangent_is_left_to_others():
 
 def test_directions_of_row_models_have_the_rays_of_others():
     """As their kernels make them: a resumed run makes them again."""
-    X, geometry, draw = drawn(7, (40, 16), False)
+    X, geometry, draw = drawn(7, (50, 20), False)
     known = geometry, X, geometry.gradient(X, draw()), draw(), Metric(), memory.NOTHING
     assert isinstance(slope_and_curve(*known)[1], WideRay)
     assert not isinstance(slope_and_curve(*known, True)[1], WideRay)
@@ -139,19 +139,19 @@ def test_directions_of_row_models_have_the_rays_of_others():
 
 
 def test_matrices_with_many_columns():
-    assert is_wide(np.zeros((150, 60))) and is_wide(np.zeros((256, 16)))
-    assert not is_wide(np.zeros((257, 16))) and not is_wide(np.zeros((40, 15)))
+    assert is_wide(np.zeros((150, 60))) and is_wide(np.zeros((320, 20)))
+    assert not is_wide(np.zeros((321, 20))) and not is_wide(np.zeros((40, 19)))
     assert not is_wide(np.zeros((60, 60)))
     for manifold, shape, kind in (
-        (Stiefel(), (40, 16), True),
-        (Stiefel(), (400, 16), False),
-        (stiefel.Grassmann(), (40, 16), True),
-        (Stiefel(B=np.diag(np.arange(1.0, 41.0))), (40, 16), False),
+        (Stiefel(), (50, 20), True),
+        (Stiefel(), (400, 20), False),
+        (stiefel.Grassmann(), (50, 20), True),
+        (Stiefel(B=np.diag(np.arange(1.0, 51.0))), (50, 20), False),
     ):
         X = manifold.random(*shape, seed=0)
         found = aims.kernels_of_wide_rays(manifold.bind(X), X)
         assert (found is not None) == kind
-    single = Stiefel().random(40, 16, seed=0).astype(np.float32)
+    single = Stiefel().random(50, 20, seed=0).astype(np.float32)
     assert aims.kernels_of_wide_rays(Stiefel().bind(single), single) is None
 
 
@@ -171,7 +171,7 @@ def quartic(n, k, is_complex=False):
 
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_steps_are_those_of_the_other_rays(is_complex, monkeypatch):
-    fun, X0 = quartic(48, 16, is_complex)
+    fun, X0 = quartic(60, 20, is_complex)
     runs = [stiefel.minimize(fun, X0, maxiter=15)]
     monkeypatch.setattr(aims, "is_wide", lambda X: False)
     runs.append(stiefel.minimize(fun, X0, maxiter=15))
@@ -179,7 +179,7 @@ def test_steps_are_those_of_the_other_rays(is_complex, monkeypatch):
     np.testing.assert_allclose(runs[0].x, runs[1].x, atol=1e-8)
 
 
-@pytest.mark.parametrize("shape", [(48, 16), (60, 18)])
+@pytest.mark.parametrize("shape", [(60, 20), (50, 24)])
 def test_a_resumed_run_has_the_same_bits(shape, tmp_path):
     (fun, X0), place = quartic(*shape), tmp_path / "run.npz"
     whole = stiefel.minimize(fun, X0, rtol=1e-9)
@@ -191,9 +191,9 @@ def test_a_resumed_run_has_the_same_bits(shape, tmp_path):
 
 def test_a_resumed_row_model_has_the_same_bits(tmp_path):
     """Its rays are those of `cayley`, also where others would be `wide`."""
-    A = np.diag(np.linspace(0.0, 10.0, 64) ** 2)
+    A = np.diag(np.linspace(0.0, 10.0, 80) ** 2)
     fun, place = lambda X: (0.5 * float(np.vdot(X, A @ X)), A @ X), tmp_path / "run.npz"
-    X0 = Stiefel().random(64, 16, seed=1)
+    X0 = Stiefel().random(80, 20, seed=1)
     whole = stiefel.minimize(fun, X0, rtol=1e-9)
     for steps in (2, 5):
         stiefel.minimize(fun, X0, rtol=1e-9, maxiter=steps, checkpoint=place)
@@ -228,9 +228,9 @@ def test_kernels_are_those_of_the_text(seed, shape, is_complex, horizontal):
 @pytest.mark.parametrize("has_D", [False, True])
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_an_arrival_is_pair_scale_and_aim(is_complex, has_D, gamma):
-    X, geometry, draw = drawn(11, (40, 16), is_complex)
-    D = draw(16, 16)
-    metric = Metric(np.eye(16) + D @ D.conj().T if has_D else None, 3.0)
+    X, geometry, draw = drawn(11, (50, 20), is_complex)
+    D = draw(20, 20)
+    metric = Metric(np.eye(20) + D @ D.conj().T if has_D else None, 3.0)
     at = [geometry.gradient(X, draw()) for _ in range(2)]
     ray = CompiledWideRay(geometry.kernels, X, draw(), 0.5)
     pair, Y, G = ray.secant_pair(0.3, *at), ray(0.3), at[1].G

@@ -49,8 +49,9 @@ from .problem import array_kernels
 
 TELLING = Curvature, WideCurvature, Split  # what says enough about a step for an arrival
 # Of a matrix with many columns, whose rays by `wide` take less work: 0.5 of that of `cayley` at
-# 150×60, 0.7 at 100×12 and 0.85 at 1000×60, 1.03 at 4000×60; but more calls.  `test_wide.py`.
-FEWEST_COLUMNS, ROWS_A_COLUMN = 16, 16
+# 150×60, 0.85 at 1000×60, 1.03 at 4000×60.  But a step takes more calls: with f 0.97 at 60×20 and
+# 1.07 at 100×16.  `test_matrices_with_many_columns`.
+FEWEST_COLUMNS, ROWS_A_COLUMN = 20, 16
 
 
 def slope_and_curve(
