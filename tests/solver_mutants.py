@@ -43,7 +43,11 @@ LEAVES = "test_row_leaves.py"
 STACKS = "test_stack_pairs.py"
 DOUBTS = "test_doubt.py"
 
+WIDE_RAYS = "test_wide.py"
+
 # Where the lines stand.
+WIDE = "geometry/wide.py"
+AIMS = "solvers/aims.py"
 FRAMED = "geometry/framed.py"
 METRIC = "solvers/learned_metric.py"
 LEAF_SCALES = "solvers/leaves.py"
@@ -97,6 +101,62 @@ MUTANTS = (
         "memory: ten pairs of one small matrix",
         "test_cost.py",
         "small_matrix",
+    ),
+    Mutant(
+        WIDE,
+        "if defect > (DRIFT",
+        "if defect > (1e6 * DRIFT",
+        "wide: X is never straightened",
+        WIDE_RAYS,
+        "stay or drifted",
+    ),
+    Mutant(
+        WIDE,
+        "and SCALES[0] < square < SCALES[1]",
+        "",
+        "wide: squares overflow",
+        WIDE_RAYS,
+        "sizes",
+    ),
+    Mutant(
+        WIDE,
+        "square > TangentRay.LOSSY * whole and",
+        "",
+        "wide: what is hardly tangent",
+        WIDE_RAYS,
+        "hardly",
+    ),
+    Mutant(
+        AIMS,
+        "wide = None if modelled else kernels_of_wide_rays(geometry, x)",
+        "wide = kernels_of_wide_rays(geometry, x)",
+        "wide: a resumed row model has another ray",
+        WIDE_RAYS,
+        "row_models_have",
+    ),
+    Mutant(
+        AIMS,
+        "FEWEST_COLUMNS, ROWS_A_COLUMN = 20, 16",
+        "FEWEST_COLUMNS, ROWS_A_COLUMN = 20, 1",
+        "wide: for no matrix",
+        WIDE_RAYS,
+        "many_columns",
+    ),
+    Mutant(
+        "solvers/row_recognition.py",
+        "and len(seen.SY) > gates.widest and not old.looks",
+        "and False",
+        "wide: looks that cannot succeed",
+        WIDE_RAYS,
+        "looked_at_once",
+    ),
+    Mutant(
+        "solvers/row_recognition.py",
+        "abs(one - other.conjugate())",
+        "abs(one + other.conjugate())",
+        "wide: products are taken for others",
+        WIDE_RAYS,
+        "not_contradicted",
     ),
     Mutant(FRAMED, "DRIFT = 6.0", "DRIFT = 1e6", "frames: X is never straightened", FRAMES, "stay"),
     Mutant(

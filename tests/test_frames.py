@@ -5,13 +5,17 @@ import pytest
 
 import stiefel
 from stiefel import SpecialOrthogonal, Stiefel
+from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import framed as formulas
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.frames import framed
 from stiefel.geometry.turns import FramedRotations
-from stiefel.solvers import LBFGS
+from stiefel.solvers import LBFGS, memory
+from stiefel.solvers.aims import matrix_arrival
+from stiefel.types import Metric
 
 pytestmark = pytest.mark.filterwarnings("ignore:X0 is square")
+COMPILED = kernels_for(np.zeros(1)).compiled
 SHAPES = [(9, 9), (9, 6), (7, 4), (3, 3), (2, 2), (5, 3, 3), (4, 6, 5)]
 
 
@@ -133,3 +137,66 @@ def test_rotations_are_weighed_against_normal_directions():
         )
 
     assert spent("auto") < 0.7 * spent(LBFGS(memory=5))
+
+
+# -- one call from a step to the next direction
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the compiled kernels were not built")
+@pytest.mark.parametrize("gamma", [0.0, 0.7])
+@pytest.mark.parametrize("horizontal", [False, True])
+@pytest.mark.parametrize("shape", [(6, 6), (7, 5)])
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_an_arrival_is_pair_scale_and_aim(shape, is_complex, horizontal, gamma):
+    rng = np.random.default_rng(3)
+
+    def draw():
+        return rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if is_complex else 0)
+
+    X = Stiefel().random(*shape, seed=rng, dtype=complex if is_complex else float)
+    geometry, Q = framed(Stiefel().bind(X), X)
+    metric, at = Metric(None, 3.0, horizontal), [geometry.gradient(Q, draw()) for _ in range(2)]
+    ray = geometry.ray_along(Q, draw(), metric)
+    pair, there, G = ray.secant_pair(0.3, *at), ray(0.3), at[1].G
+    pairs = memory.no_pairs(geometry, G, 5)
+    for s, y in ((draw(), draw()) for _ in range(3)):
+        pairs = memory.remember(geometry, pairs, s, y, abs(geometry.dot(s, y)) + 1.0, pairs.rows)
+    known = pairs, pair, 2.0, 1e-10, pairs.rows, gamma, there, G, metric
+    kept, new, (T, slope, curve), _ = matrix_arrival(geometry, *known)
+    expected = memory.remember(geometry, pairs, pair.s, pair.y, 2.0, pairs.rows)
+    assert kept.rows == expected.rows and kept.inverse.tobytes() == expected.inverse.tobytes()
+    change = geometry.dot(pair.y, geometry.raise_index(there, pair.y, metric))
+    mean = memory.smoothed(gamma, 2.0 / change) if change else gamma  # rotations alone
+    assert new == pytest.approx(mean, rel=1e-12)
+    phi = lambda C: geometry.raise_index(there, C, metric)
+    text = memory.apply_inverse(geometry, expected, G, new, phi, owned=True)
+    np.testing.assert_allclose(T, text, rtol=1e-11, atol=1e-11)
+    again = geometry.ray_along(there, T, metric)  # to the last bit, as when resumed
+    assert slope == pytest.approx(geometry.dot(G, T), rel=1e-12)
+    assert curve(0.2).tobytes() == again(0.2).tobytes() and curve.length == again.length
+    weak = pairs, pair, 2.0, 1e10, pairs.rows, gamma, there, G, metric
+    assert matrix_arrival(geometry, *weak) is None  # hardly any curvature
+    assert matrix_arrival(geometry, memory.NOTHING, *known[1:]) is None  # no blocks
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the compiled kernels were not built")
+def test_arrivals_that_do_not_fit_are_refused():
+    def arrival(**other):
+        S, Y, one, G = np.zeros((3, 20)), np.zeros((3, 20)), np.eye(3), np.ones((5, 4))
+        a = {"S": S, "Y": Y, "R": one, "d": np.ones(3), "G": G, "Q": np.eye(5), "omega": 2.0}
+        a |= {"T": G.copy(), "U": G.copy(), "E": np.zeros((4, 4)), "gamma": 1.0, "row": 0}
+        a |= {"gone": -1, "s": G, "y": G, "sy": 20.0, "change": 20.0}
+        return COMPILED.framed_arrival(*(a | other).values())
+
+    gamma, slope, defect, _ = arrival()
+    assert (gamma, defect) == (1.0, 0.0) and slope < 0
+    for name in ("S", "Y", "R", "d", "G", "Q", "T", "U", "E", "s", "y"):
+        for bad in (np.zeros((2, 2)), np.zeros(0), np.zeros((5, 4), "f4"), None):
+            with pytest.raises((ValueError, TypeError, BufferError)):
+                arrival(**{name: bad})
+    for bad in (3, -1):
+        with pytest.raises(IndexError):
+            arrival(row=bad)
+    with pytest.raises(ValueError, match="more columns than rows"):
+        arrival(G=np.ones((4, 5)))
+    assert all(map(np.isnan, arrival(G=np.full((5, 4), np.nan))[1:2]))

@@ -15,7 +15,7 @@ typedef void (*Syevd)(char *, char *, int *, double *, int *, double *, double *
                       int *, int *);
 typedef void (*Heevd)(char *, char *, int *, void *, int *, double *, void *, int *, double *, int *,
                       int *, int *, int *);
-typedef void (*Potrf)(char *, int *, double *, int *, int *);
+typedef void (*Potrf)(char *, int *, void *, int *, int *);
 typedef void (*Pocon)(char *, int *, double *, int *, double *, double *, double *, int *, int *);
 typedef void (*Potrs)(char *, int *, int *, double *, int *, double *, int *, int *);
 typedef void (*Pstrf)(char *, int *, void *, int *, int *, int *, double *, double *, int *);
@@ -32,7 +32,7 @@ static Gemv dgemv;
 static Dot ddot;
 static Syevd dsyevd;
 static Heevd zheevd;
-static Potrf dpotrf;
+static Potrf dpotrf, zpotrf;
 static Pocon dpocon;
 static Potrs dpotrs;
 static Pstrf dpstrf, zpstrf;
@@ -81,6 +81,7 @@ int load_blas(void)
                  (dsyevd = (Syevd)published(lapack, "dsyevd")) &&
                  (zheevd = (Heevd)published(lapack, "zheevd")) &&
                  (dpotrf = (Potrf)published(lapack, "dpotrf")) &&
+                 (zpotrf = (Potrf)published(lapack, "zpotrf")) &&
                  (dpocon = (Pocon)published(lapack, "dpocon")) &&
                  (dpotrs = (Potrs)published(lapack, "dpotrs")) &&
                  (dpstrf = (Pstrf)published(lapack, "dpstrf")) &&
@@ -176,9 +177,9 @@ void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A)
             B[i] = NAN;
 }
 
-int d_lapack_eigh(Py_ssize_t m, double *A, double *values)
+static int real_eigen(char vectors, Py_ssize_t m, double *A, double *values)
 {
-    char vectors = 'V', half = 'U';
+    char half = 'U';
     int size = (int)m, length = 1 + 6 * size + 2 * size * size, integers = 3 + 5 * size, info = 0;
     double *room = malloc(sizeof(double) * (size_t)length + sizeof(int) * (size_t)integers);
     if (room == NULL)
@@ -189,9 +190,9 @@ int d_lapack_eigh(Py_ssize_t m, double *A, double *values)
     return info;
 }
 
-int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values)
+static int complex_eigen(char vectors, Py_ssize_t m, zdouble *A, double *values)
 {
-    char vectors = 'V', half = 'U';
+    char half = 'U';
     int size = (int)m, length = 2 * size + size * size, integers = 3 + 5 * size, info = 0;
     int reals = 1 + 5 * size + 2 * size * size;
     size_t bytes = sizeof(zdouble) * (size_t)length + sizeof(double) * (size_t)reals;
@@ -203,6 +204,21 @@ int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values)
            (int *)(real + reals), &integers, &info);
     free(room);
     return info;
+}
+
+int d_lapack_eigh(Py_ssize_t m, double *A, double *values) { return real_eigen('V', m, A, values); }
+int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values)
+{
+    return complex_eigen('V', m, A, values);
+}
+
+int d_lapack_eigenvalues(Py_ssize_t m, double *A, double *values)
+{
+    return real_eigen('N', m, A, values);
+}
+int z_lapack_eigenvalues(Py_ssize_t m, zdouble *A, double *values)
+{
+    return complex_eigen('N', m, A, values);
 }
 
 /* The left eigenvectors u of the transpose that LAPACK sees have P conj(u) = λ conj(u). */
@@ -241,6 +257,17 @@ int d_cholesky(Py_ssize_t m, double *A)
     char half = 'U'; /* of the transpose */
     int size = (int)m, info = 0;
     dpotrf(&half, &size, A, &size, &info);
+    for (Py_ssize_t i = 0; i < m; i++)
+        for (Py_ssize_t j = i + 1; j < m; j++)
+            A[i * m + j] = 0.0;
+    return info;
+}
+
+int z_cholesky(Py_ssize_t m, zdouble *A)
+{
+    char half = 'U';
+    int size = (int)m, info = 0;
+    zpotrf(&half, &size, A, &size, &info);
     for (Py_ssize_t i = 0; i < m; i++)
         for (Py_ssize_t j = i + 1; j < m; j++)
             A[i * m + j] = 0.0;

@@ -38,14 +38,19 @@ void z_divide(Py_ssize_t n, Py_ssize_t m, zdouble *B, zdouble *A);
 int d_lapack_eigh(Py_ssize_t m, double *A, double *values);
 int z_lapack_eigh(Py_ssize_t m, zdouble *A, double *values);
 
+/* The same without eigenvectors: A is overwritten. */
+int d_lapack_eigenvalues(Py_ssize_t m, double *A, double *values);
+int z_lapack_eigenvalues(Py_ssize_t m, zdouble *A, double *values);
+
 /* The eigenvectors of A, which is overwritten, in the columns of V, 1, where eigenvalues are real: their
  * imaginary parts at most `least` of the largest, and of a real matrix zero; 0 otherwise.  Room for
  * m(m + 6). */
 int d_real_eigenvectors(Py_ssize_t m, double *A, double *V, double least, double *room);
 int z_real_eigenvectors(Py_ssize_t m, zdouble *A, zdouble *V, double least, zdouble *room);
 
-/* The lower triangle L with A = LLᵀ in place of A, and zeros above; nonzero if there is none. */
+/* The lower triangle L with A = LLᴴ in place of A, and zeros above; nonzero if there is none. */
 int d_cholesky(Py_ssize_t m, double *A);
+int z_cholesky(Py_ssize_t m, zdouble *A);
 
 /* The lower triangle L in place of A with A = LLᵀ, 1, where no eigenvalue is below `least` of the
  * largest by LAPACK's estimate in the 1-norm, which errs on the safe side; 0 otherwise. */

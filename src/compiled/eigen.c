@@ -9,7 +9,8 @@
 #include "arrays.h"
 #include "entries.h"
 
-enum { SMALL = 48, SMALL_COMPLEX = 32 }; /* columns: LAPACK is faster from there on */
+enum { SMALL = 72, SMALL_COMPLEX = 32 }; /* columns: LAPACK is faster from there on */
+enum { FEWEST = 24 }; /* the same without eigenvectors */
 #define NEGLIGIBLE 1e-290 /* of squares */
 
 #include "real_entries.inc"
@@ -32,6 +33,16 @@ int z_eigh(Py_ssize_t m, zdouble *A, double *values)
         return z_lapack_eigh(m, A, values);
     zdouble room[SMALL_COMPLEX * (SMALL_COMPLEX + 5) / 2 + 1];
     return m > 0 ? z_small_eigh(m, A, values, room) : 0;
+}
+
+int d_eigenvalues(Py_ssize_t m, double *A, double *values)
+{
+    return m > FEWEST ? d_lapack_eigenvalues(m, A, values) : d_eigh(m, A, values);
+}
+
+int z_eigenvalues(Py_ssize_t m, zdouble *A, double *values)
+{
+    return m > FEWEST ? z_lapack_eigenvalues(m, A, values) : z_eigh(m, A, values);
 }
 
 /* eigh_rows(A, values): A's rows become the eigenvectors, conjugated */

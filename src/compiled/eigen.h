@@ -9,6 +9,10 @@
 int d_eigh(Py_ssize_t m, double *A, double *values);
 int z_eigh(Py_ssize_t m, zdouble *A, double *values);
 
+/* The same without eigenvectors: A is overwritten. */
+int d_eigenvalues(Py_ssize_t m, double *A, double *values);
+int z_eigenvalues(Py_ssize_t m, zdouble *A, double *values);
+
 PyObject *eigh_rows(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

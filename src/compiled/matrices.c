@@ -491,6 +491,15 @@ PyObject *framed_gradient(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return finish(&a, PyFloat_FromDouble(square));
 }
 
+void framed_ray_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *Q, void *W,
+                          int horizontal, void *E, double *out)
+{
+    if (entry == sizeof(double))
+        d_framed_ray(n, k, Q, W, horizontal, E, out);
+    else
+        z_framed_ray(n, k, Q, W, horizontal, E, out);
+}
+
 /* framed_ray(Q, T, horizontal, E) -> ‖E‖², ‖T‖²: T becomes the nearest tangent, E is XᴴX − I */
 PyObject *framed_ray(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -506,8 +515,8 @@ PyObject *framed_ray(PyObject *self, PyObject *const *args, Py_ssize_t count)
     long horizontal = integer(&a, args[2]);
     if (a.failed || !upright(&a, n, k))
         return finish(&a, NULL);
-    FOR_ENTRIES(e, d_framed_ray(n, k, Q, W, (int)horizontal, E, out),
-                z_framed_ray(n, k, Q, W, (int)horizontal, E, out))
+    Py_BEGIN_ALLOW_THREADS framed_ray_of_matrix(e, n, k, Q, W, (int)horizontal, E, out);
+    Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dd", out[0], out[1]));
 }
 

@@ -26,6 +26,10 @@ void prepare_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, con
 void raise_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void *W, const void *D,
                   double omega, void *room);
 
+/* `framed.CompiledFramedRay`: the tangent nearest to W in its place, E = XᴴX − I and both squares. */
+void framed_ray_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *Q, void *W,
+                          int horizontal, void *E, double *out);
+
 /* `cayley.point`; room for 5k² entries. */
 void point_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *U,
                      void *const *frame, double t, void *Y, void *N, void *room);

@@ -13,6 +13,8 @@
 #include "entries.h"
 #include "matrices.h"
 
+enum { FEW_COLUMNS = 24 }; /* beyond, LAPACK's factors take less time than loops */
+
 #include "real_entries.inc"
 #include "metric.inc"
 
@@ -66,9 +68,10 @@ PyObject *mean_metric(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return finish(&a, NULL);
     int real = e == sizeof(double);
     size_t size = e * (size_t)(k * k);
+    double own;
     for (Py_ssize_t i = 0; i < many; i++, P += size, R += size, D += size)
-        if (real ? d_mean(k, (const double *)P, (const double *)R, ratio, (double *)D, room)
-                 : z_mean(k, (const zdouble *)P, (const zdouble *)R, ratio, (zdouble *)D, room))
+        if (real ? d_mean(k, (const double *)P, (const double *)R, ratio, (double *)D, &own, room)
+                 : z_mean(k, (const zdouble *)P, (const zdouble *)R, ratio, (zdouble *)D, &own, room))
             for (Py_ssize_t j = 0; j < k * k * (real ? 1 : 2); j++)
                 ((double *)D)[j] = NAN;
     return finish(&a, Py_NewRef(Py_None));
@@ -100,7 +103,8 @@ PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
 /* learn(t, gram, basis, K, B, yᴴy, P, R, D or None, weight, judged, ratio, sums (4), power, memory,
  * news, change, range, least, P⁺, R⁺, D⁺) -> weight, judged, ratio, sums (4) and whether D⁺ differs
- * from D by more than `change`; None for a step that tells nothing.  Of one matrix or of a stack. */
+ * from D by more than `change`; None for a step that tells nothing.  Of one matrix or of a stack; of a
+ * ray of many columns (wide.h) C and A stand for gram and basis, and None for K */
 PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -111,12 +115,15 @@ PyObject *learn(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Told told = {.t = number(&a, args[0])};
     told.B = square_matrices(&a, args[4], &many, &k, &e);
     all = many * k * k;
-    told.gram = array(&a, args[1], 4 * all, e, READ);
-    told.basis = array(&a, args[2], 4 * all, e, READ);
-    told.K = array(&a, args[3], 4 * all, e, READ);
+    Py_ssize_t size = args[3] == Py_None ? all : 4 * all;
+    told.gram = array(&a, args[1], size, e, READ);
+    told.basis = array(&a, args[2], size, e, READ);
+    told.K = optional_array(&a, args[3], size, e);
     told.yy = array(&a, args[5], all, e, READ);
     const void *P = array(&a, args[6], all, e, READ), *R = array(&a, args[7], all, e, READ);
     const void *E = optional_array(&a, args[8], all, e);
+    if (told.K == NULL && many != 1)
+        refuse(&a, "a ray of many columns is that of one matrix");
     double given[13];
     for (int i = 0; i < 13; i++)
         given[i] = number(&a, args[9 + i]);

@@ -8,7 +8,7 @@
 /* What a step tells, and how it is learned from; the names are those of `LearnedMetric`. */
 typedef struct {
     double t, power, memory, news, change, range, least;
-    const void *gram, *basis, *K, *B, *yy;
+    const void *gram, *basis, *K, *B, *yy; /* of many columns K is NULL: see `learn` */
 } Told;
 
 /* What is known before the step, and after it; the sums are Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖². */

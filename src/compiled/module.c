@@ -4,6 +4,7 @@
  * the two.  The library works without this module, more slowly where matrices are small.
  */
 #include "landings.h"
+#include "wide_arrivals.h"
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"
@@ -16,6 +17,7 @@
 #include "rows.h"
 #include "stack_pairs.h"
 #include "turns.h"
+#include "wide.h"
 
 #define KERNEL(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
@@ -53,6 +55,12 @@ static PyMethodDef kernels[] = {
     KERNEL(framed_gradient),
     KERNEL(framed_ray),
     KERNEL(framed_point),
+    KERNEL(prepare_wide),
+    KERNEL(wide_point),
+    KERNEL(wide_pair),
+    KERNEL(wide_aim),
+    KERNEL(wide_arrival),
+    KERNEL(framed_arrival),
     KERNEL(eigh_rows),
     KERNEL(mean_metric),
     KERNEL(learn),

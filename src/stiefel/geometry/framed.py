@@ -197,6 +197,11 @@ class Split(NamedTuple):
     rotation_step: float
     rotation_change: float
 
+    @property
+    def square(self) -> float:
+        """‖y‖²."""
+        return self.squared_change(1.0)
+
     def squared_change(self, omega: float) -> float:
         """⟨y, φ(y)⟩."""
         return self.normal_change + omega * self.rotation_change
@@ -259,7 +264,18 @@ class CompiledFramedRay(FramedRay):
     """`FramedRay` along the tangent nearest to T, of one NumPy matrix of double precision."""
 
     def __init__(self, kernels: Kernels, Q: Array, T: Array, horizontal: bool) -> None:
-        T, E, square, length = compiled.framed_ray(kernels, Q, T, horizontal)
+        self._prepared(kernels, Q, *compiled.framed_ray(kernels, Q, T, horizontal))
+
+    @classmethod
+    def along(cls, kernels: Kernels, Q: Array, *prepared: Any) -> CompiledFramedRay:
+        """The ray of what `compiled.framed_ray` returns."""
+        ray = cls.__new__(cls)
+        ray._prepared(kernels, Q, *prepared)
+        return ray
+
+    def _prepared(
+        self, kernels: Kernels, Q: Array, T: Array, E: Array, square: float, length: float
+    ) -> None:
         self._set_out(kernels, Q, T, E, square, square)
         self.bounded_length = math.sqrt(length)
 

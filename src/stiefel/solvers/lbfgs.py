@@ -77,8 +77,8 @@ class State(NamedTuple):
         aim = self.aim
         if aim.metric is None:
             return self._replace(aim=aim.remade(geometry, self.x))
-        found = slope_and_curve(geometry, self.x, self.at, aim.direction, aim.metric, self.pairs)
-        return self._replace(aim=aim._replace(curve=found[1]))
+        known = self.x, self.at, aim.direction, aim.metric, self.pairs, self.rows.on
+        return self._replace(aim=aim._replace(curve=slope_and_curve(geometry, *known)[1]))
 
 
 @dataclass(frozen=True)
@@ -367,7 +367,7 @@ class LBFGS:
             aimed = matrix_aim(geometry, pairs, x, at.G, gamma, metric, self.longest)
         if aimed is None:
             T = self._direction(problem, x, at, pairs, learned, gamma, rows)
-            aimed = T, *slope_and_curve(geometry, x, at, T, metric, pairs)
+            aimed = T, *slope_and_curve(geometry, x, at, T, metric, pairs, modelled)
         T, slope, curve = aimed
         if (pairs.rows or modelled) and not slope < -LEAST_COSINE * at.norm * curve.length:
             pairs, learned = self._without(problem, rows, x, at, learned, pairs.forgotten())

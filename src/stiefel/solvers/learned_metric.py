@@ -40,6 +40,7 @@ from stiefel.geometry.ray import (
     squares,
     squares_at,
 )
+from stiefel.geometry.wide import WideCurvature, wide_squares
 from stiefel.types import Array, Gradient, Manifold, Metric
 
 from .leaves import balanced, factors_and_leaves, pairs_of, parts_of, squared_length_of
@@ -185,7 +186,8 @@ class LearnedMetric:
         if fast is compiled and raw and has_few_columns(old.P):
             return self._look_at_once(k.compiled, seen, old)
         if raw:
-            seen = (fast.squares if fast else squares)(k, seen)
+            wide = isinstance(seen, WideCurvature)
+            seen = (wide_squares if wide else fast.squares if fast else squares)(k, seen)
         ss, tt, aa, bb = (float(v) for v in seen[2:])
         # A step this short is rounding, and its reciprocal overflows in single precision; normal
         # parts that rotations dwarf are differences of Gram matrices, and rounding too.
@@ -196,12 +198,16 @@ class LearnedMetric:
         new = self._accumulate(old, seen, ss, tt, aa, bb)
         return self._refresh(factor, x, new) if count >= self.least else new
 
-    def _look_at_once(self, fast: Any, seen: Curvature, old: Learned) -> Learned:
+    def _look_at_once(self, fast: Any, seen: Curvature | WideCurvature, old: Learned) -> Learned:
         """`_accumulate` and `_refresh` in one compiled call."""
-        (t, (gram, basis, _, K), B, yy, _), count, metric = seen, old.steps + 1, old.metric
+        (t, _, B, yy, _), count, metric = seen, old.steps + 1, old.metric
+        if isinstance(seen, WideCurvature):
+            of_ray = seen.frame.C, seen.frame.A, None
+        else:
+            of_ray = seen.frame[0], seen.frame[1], seen.frame[3]  # Γ, B and K
         room = np.empty((3, *B.shape), B.dtype)
         P, R, D = room[0], room[1], room[2]
-        known = t, gram, basis, K, B, yy, old.P, old.R, metric.D
+        known = t, *of_ray, B, yy, old.P, old.R, metric.D
         found = fast.learn(*known, *self._numbers(old), P, R, D)
         if found is None:
             return old.counted()

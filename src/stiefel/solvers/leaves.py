@@ -18,6 +18,7 @@ from stiefel.geometry.framed import Framed, Split
 from stiefel.geometry.metric import matrix_squares
 from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Curvature, Secant
+from stiefel.geometry.wide import WideCurvature
 from stiefel.types import Array, Manifold, Metric
 
 from .leaf_kinds import has_stacks, leaf_kinds
@@ -40,7 +41,7 @@ def squared_length_of(factor: Manifold, pair: Secant) -> float:
     seen = pair.curvature
     if isinstance(seen, Split):
         return seen.squared_change(1.0)
-    if not isinstance(seen, Curvature):
+    if not isinstance(seen, Curvature | WideCurvature):
         return factor.dot(pair.y, pair.y)
     if seen.square is not None:
         return float(seen.square)

@@ -107,6 +107,16 @@ class Look(NamedTuple):
         """Of the pair by itself."""
         return asymmetry(self.SY.dot(D), np.diagonal(self.SS).real)
 
+    def contradicts_a_product(self) -> float:
+        """How far a gradient A X M is from being possible, whatever A and M are; 4k³.
+
+        Then XᴴE, SᴴY and XᴴY + SᴴE, times D, are Hermitian, and tr(PQR) is conj(tr(RQP)) of them.
+        """
+        P, Q, R = self.XE, self.SY, self.XY + self.SE
+        one, other = np.vdot(R.conj().T, P.dot(Q)), np.vdot(P.conj().T, R.dot(Q))
+        sizes = [float(np.linalg.norm(A)) for A in (P, Q, R)]
+        return float(abs(one - other.conjugate())) / (math.prod(sizes) or 1.0)
+
     def asymmetry_with_point(self, D: NumpyArray, XC: NumpyArray, SC: NumpyArray) -> float:
         """Of the pair together with X and its image (∇f − C)D; XᴴC and SᴴC are given."""
         k = len(D)
@@ -134,6 +144,10 @@ def looked(
     seen = look(k, old.pairs, ends, problem.geometry.eps(ends.X))
     if seen is None:
         return _unexplained(gates, old, span and old.inexact)
+    many = not span and len(seen.SY) > gates.widest and not old.looks
+    if many and 0 < widened(gates.gate, seen) < seen.contradicts_a_product():
+        # It has a constant part: test_a_constant_part_of_many_columns_is_looked_at_once.
+        return None
     D = old.D if old.D is not None or not span else np.eye(len(seen.SY), dtype=seen.SY.dtype)
     found = seen.asymmetry(D) if D is not None else math.inf
     if D is not None and old.looks and found <= (gate := widened(gates.gate, seen)):
