@@ -150,6 +150,14 @@ MUTANTS = (
         WIDE_RAYS,
         "not_contradicted",
     ),
+    Mutant(
+        PAIRS,
+        "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000",
+        "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 0",
+        "memory: ten pairs of one small matrix",
+        "test_cost.py",
+        "small_matrix",
+    ),
     Mutant(FRAMED, "DRIFT = 6.0", "DRIFT = 1e6", "frames: X is never straightened", FRAMES, "stay"),
     Mutant(
         FRAMED,

@@ -9,7 +9,7 @@ import pytest
 
 import stiefel
 from stiefel import LBFGS, Oblique, Sphere
-from stiefel.solvers import METHODS
+from stiefel.solvers import METHODS, memory
 from stiefel.solvers.plain_pairs import worth_keeping
 
 A = np.linspace(1.0, 500.0, 500)
@@ -40,9 +40,41 @@ def test_more_pairs_save_evaluations_and_fewer_cost_some():
     assert spent["usual"] < 0.97 * spent["cheap"] < 0.97 * 1.3 * spent["usual"]
 
 
+def modes(n, k, seed):
+    """Smoothed compressed modes: sums of |x| bend differently wherever an entry is zero."""
+    L = 100.0 * (2.0 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1))
+
+    def fun(X):
+        LX, root = L @ X, np.sqrt(X * X + 1e-4)
+        return 0.5 * float(np.vdot(X, LX)) + 0.5 * float(root.sum()), LX + 0.5 * X / root
+
+    return fun, stiefel.random_point(n, k, seed=seed)
+
+
+def test_one_small_matrix_keeps_more_pairs(monkeypatch):
+    """Thirty of up to 500 entries, and ten of 1,500: half the evaluations of the modes."""
+
+    def total():
+        runs = [stiefel.minimize(*modes(96, 3, seed), rtol=1e-5) for seed in range(6)]
+        assert all(run.success for run in runs)
+        return sum(run.nfev for run in runs), max(map(pairs_used, runs))
+
+    now, most = total()
+    monkeypatch.setattr(memory, "ROOM_OF_MATRIX", 0)
+    before, few = total()
+    assert (most, few) == (30, 10) and now < 0.8 * before, (now, before)
+
+
+@pytest.mark.parametrize(("shape", "pairs"), [((100, 5), 30), ((150, 5), 20), ((300, 5), 10)])
+def test_more_pairs_of_a_matrix_must_have_room(shape, pairs):
+    assert memory.pairs_worth_keeping(np.zeros(shape), 10) == pairs
+    assert memory.pairs_worth_keeping(np.zeros((2, *shape)), 10) == 10  # a stack
+    assert memory.pairs_worth_keeping(np.zeros(shape), 40) == 40
+
+
 def test_a_cheap_function_has_no_model_of_rows():
-    objective = stiefel.objectives.Brockett(np.arange(1.0, 61.0), [1.0, 2.0, 3.0])
-    start = stiefel.random_point(60, 3, seed=0)
+    objective = stiefel.objectives.Brockett(np.linspace(1.0, 600.0, 2000), [1.0, 2.0, 3.0])
+    start = stiefel.random_point(2000, 3, seed=0)  # too many entries for more pairs than are asked
     cheap = stiefel.minimize(objective, start, options={"cost": "cheap"}, rtol=1e-6)
     plain = stiefel.minimize(objective, start, options={"rows": None, "memory": 4}, rtol=1e-6)
     assert cheap.success and cheap.nfev == plain.nfev

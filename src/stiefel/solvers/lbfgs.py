@@ -93,7 +93,8 @@ class LBFGS:
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
         scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, and trees
-        nothing of how leaves belong together: all keep up to three times as many pairs, if short.
+        not how leaves belong together: all keep up to three times the pairs, if short, as one small
+        matrix does.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -180,8 +181,8 @@ class LBFGS:
 
     def pairs_like(self, G: Cotangent) -> int:
         """More of a tree: scales of leaves say nothing of how one bends another, and pairs do."""
-        if self.metric is not None and self.cost == "usual" and isinstance(G, tuple):
-            return memory.worth_keeping_of_leaves(G, self.memory)
+        if self.metric is not None and self.cost == "usual":
+            return memory.pairs_worth_keeping(G, self.memory)
         return self.most_pairs
 
     def measured(self, seconds: float, entries: int) -> LBFGS:
@@ -214,8 +215,8 @@ class LBFGS:
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
         pairs, learned = s.pairs, s.learned
         if len(learned) > 1 or learned[0].metric.horizontal:
-            learned, kept = still_invariant(geometry, x, at, learned)
-            pairs = pairs if kept else pairs.forgotten()
+            learned, same = still_invariant(geometry, x, at, learned)
+            pairs = pairs if same else pairs.forgotten()
         rows, old, aimed = s.rows, s.rows.known, None
         if self.rows is not None and not (old is None and rows.looking is None):
             ends = StepEnds(s.x, s.at, x, at)
@@ -235,13 +236,13 @@ class LBFGS:
         if pair is None:  # of a step by an exact model that ends here
             pair = s.aim.curve.secant_pair(taken.t, s.at, at)
             pairs, learned = self._without(problem, s.rows, x, at, learned)
-        with_pair = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
-        pairs, gamma, aimed, learned = with_pair
+        kept = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
+        pairs, gamma, aimed, learned = kept
         if aimed is not None and aimed[1] < -LEAST_COSINE * at.norm * aimed[2].length:
-            aim, used = Aim(*aimed, metric=learned[0].metric), len(pairs.rows)
-            bare = at if at.aux is None else at._replace(aux=None)
-            new = x, bare, aim, pairs, learned, gamma, used, False, taken.watch, rows, None
-            return State(*new, -0.5 * aim.slope)
+            aim = Aim(*aimed, metric=learned[0].metric)
+            at = at if at.aux is None else at._replace(aux=None)
+            new = x, at, aim, pairs, learned, gamma, len(pairs.rows), False, taken.watch
+            return State(*new, rows, None, -0.5 * aim.slope)
         here = problem, x, at, pairs, learned, gamma, rows, taken.watch
         return self._aimed(*here, after=True, aimed=aimed)
 
@@ -267,8 +268,7 @@ class LBFGS:
             learned = metric.observe(geometry, x, pair, learned)
         if plain:
             of_step = pair, sy, least, s.pairs.rows, gamma, x, at.G, learned[0].metric
-            where = self.longest, curve, lesson
-            if found := matrix_arrival(geometry, pairs, *of_step, *where):
+            if found := matrix_arrival(geometry, pairs, *of_step, self.longest, curve, lesson):
                 if metric is not None and lesson is not None:
                     learned = (metric.taught(learned[0], lesson, found[3]),)
                 return *found[:3], learned

@@ -35,7 +35,9 @@ from .stack_pairs import Apart, nothing_apart
 from .vector_scales import VectorScales
 
 MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of four million
-ROOM_OF_TREES = 4_000_000  # entries of more pairs of a tree than usual: 64 MB
+# Entries of more pairs than usual, of a tree (64 MB) and of one matrix: reading them must take less
+# than the rest of a step.  tests/test_cost.py
+ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000
 
 
 class Pairs(NamedTuple):
@@ -97,10 +99,12 @@ def room_for(G: Cotangent, memory: int) -> int:
     return min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
 
 
-def worth_keeping_of_leaves(G: Leaves, memory: int) -> int:
-    """Three times as many pairs of a tree, or as many of them as have room."""
-    entries = sum(math.prod(leaf.shape) for leaf in G)
-    return max(memory, min(3 * memory, ROOM_OF_TREES // max(entries, 1)))
+def pairs_worth_keeping(G: Cotangent, memory: int) -> int:
+    """Three times as many pairs of a tree or of one small matrix, or as many as have room."""
+    leaves = G if isinstance(G, tuple) else (G,)
+    room = ROOM_OF_TREES if isinstance(G, tuple) else ROOM_OF_MATRIX if G.ndim == 2 else 0
+    entries = sum(math.prod(leaf.shape) for leaf in leaves)
+    return max(memory, min(3 * memory, room // max(entries, 1)))
 
 
 def remember(
