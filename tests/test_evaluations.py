@@ -138,10 +138,11 @@ def test_values_shorten_a_step_that_was_too_long():
 
 
 def test_values_between_both_ends_save_evaluations(monkeypatch):
+    """By a twelfth; of four starts each, rounding alone makes that 5 to 11 %."""
     problems = [robust_subspace(10 * k, k, seed) for k in (3, 4, 6) for seed in range(20, 24)]
-    now = spent(problems, range(4))
+    now = spent(problems, range(12))
     monkeypatch.setattr(secant_search, "back_to_cubic", lambda *ends: math.nan)
-    assert now < 0.94 * spent(problems, range(4))
+    assert now < 0.94 * spent(problems, range(12))
 
 
 def test_pairs_that_a_step_contradicts_are_forgotten(monkeypatch):
