@@ -297,7 +297,7 @@ MUTANTS = (
     ),
     Mutant(
         PAIRS,
-        "return max(2 * memory // 5, 1) if entries >= LONG_MATRIX else memory",
+        "return max(2 * memory // 5, 1)",
         "return memory",
         "long matrices keep all pairs",
         "test_cost.py",
@@ -944,9 +944,9 @@ MUTANTS = (
         "contradict",
     ),
     Mutant(
-        LBFGS,
-        'if self.metric is not None and self.cost == "usual" and isinstance(G, tuple):',
-        "if False:",
+        PAIRS,
+        "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000",
+        "ROOM_OF_TREES, ROOM_OF_MATRIX = 0, 15_000",
         "ten pairs for trees",
         EVALUATIONS,
         "trees",

@@ -67,9 +67,12 @@ def test_one_small_matrix_keeps_more_pairs(monkeypatch):
 
 @pytest.mark.parametrize(("shape", "pairs"), [((100, 5), 30), ((150, 5), 20), ((300, 5), 10)])
 def test_more_pairs_of_a_matrix_must_have_room(shape, pairs):
-    assert memory.pairs_worth_keeping(np.zeros(shape), 10) == pairs
-    assert memory.pairs_worth_keeping(np.zeros((2, *shape)), 10) == 10  # a stack
-    assert memory.pairs_worth_keeping(np.zeros(shape), 40) == 40
+    def kept(shape, most=10, more=True):
+        return memory.pairs_worth_keeping(stiefel.Stiefel(), np.zeros(shape), most, more)
+
+    assert kept(shape) == pairs and kept(shape, more=False) == 10
+    assert kept((2, *shape)) == 10  # a stack
+    assert kept(shape, 40) == 40
 
 
 def test_a_cheap_function_has_no_model_of_rows():

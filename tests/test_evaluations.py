@@ -174,7 +174,7 @@ def test_trees_keep_more_pairs(monkeypatch):
 
     now, most = total()
     assert most == 30
-    monkeypatch.setattr(memory, "pairs_worth_keeping", lambda G, pairs: pairs)
+    monkeypatch.setattr(memory, "pairs_worth_keeping", lambda _, G, pairs, more: pairs)
     before, few = total()
     assert few == 10 and now < 0.9 * before
 
@@ -201,5 +201,7 @@ def test_frames_of_trees_are_plain():
 @pytest.mark.parametrize(("entries", "pairs"), [(100, 30), (133_000, 30), (200_000, 20)])
 def test_large_trees_keep_as_many_pairs_as_have_room(entries, pairs):
     leaf = np.broadcast_to(0.0, (entries // 2,))
-    assert memory.pairs_worth_keeping((leaf, leaf), 10) == pairs
-    assert memory.pairs_worth_keeping((leaf,) * 20, 10) == (30 if entries == 100 else 10)
+    assert memory.pairs_worth_keeping(None, (leaf, leaf), 10, True) == pairs
+    assert memory.pairs_worth_keeping(None, (leaf,) * 20, 10, True) == (
+        30 if entries == 100 else 10
+    )

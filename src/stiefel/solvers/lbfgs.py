@@ -179,11 +179,11 @@ class LBFGS:
             return min(self.memory, CHEAP_PAIRS)
         return max(self.memory, DEAR_PAIRS) if self.cost == "dear" else self.memory
 
-    def pairs_like(self, G: Cotangent) -> int:
+    def pairs_like(self, geometry: Manifold, G: Cotangent) -> int:
         """More of a tree: scales of leaves say nothing of how one bends another, and pairs do."""
-        if self.metric is not None and self.cost == "usual":
-            return memory.pairs_worth_keeping(G, self.memory)
-        return self.most_pairs
+        if self.cost != "usual":
+            return self.most_pairs
+        return memory.pairs_worth_keeping(geometry, G, self.memory, self.metric is not None)
 
     def measured(self, seconds: float, entries: int) -> LBFGS:
         """This method with its ``cost`` by the seconds of one evaluation at so many entries."""
@@ -440,6 +440,5 @@ class LBFGS:
     def _no_pairs(self, problem: Problem, x: Point, at: Gradient) -> Pairs:
         """Matrices of a stack are looked at where scales are learned, and none are given."""
         stack = None if self.metric is None or problem.precond else x
-        kept = self.pairs_like(at.G), self.cost
-        most = memory.worth_keeping_of_matrix(problem.geometry, x, *kept)
-        return no_pairs(problem.geometry, at.G, most, stack)
+        geometry = problem.geometry
+        return no_pairs(geometry, at.G, self.pairs_like(geometry, at.G), stack)

@@ -156,9 +156,8 @@ class LearnedMetric:
         """What is known after a `lesson`, from what the arrival told of it."""
         if told is None:
             return old.counted()
-        (D, omega, horizontal, scale, scales), room = old.metric, lesson[4]
+        metric, room, (D, omega, horizontal, scale, scales) = old.metric, lesson[4], old.metric
         weight, judged, ratio, sA, tA, sN, tN, replaced, turned = told
-        metric = old.metric
         if replaced or not (horizontal or turned == omega):
             omega = omega if horizontal else turned
             metric = Metric(room[2] if replaced else D, omega, horizontal, scale, scales)

@@ -102,20 +102,20 @@ def room_for(G: Cotangent, memory: int) -> int:
     return min(memory + 1, max(MOST_ENTRIES // (2 * max(entries, 1)), 2))
 
 
-def worth_keeping_of_matrix(geometry: Manifold, X: Point, memory: int, cost: str) -> int:
-    """Two fifths of the pairs of a single matrix that is long, on all ranks together."""
-    if cost != "usual" or isinstance(X, tuple) or len(X.shape) != 2:
+def pairs_worth_keeping(geometry: Manifold, G: Cotangent, memory: int, more: bool) -> int:
+    """Two fifths of ``memory`` of one long matrix, on all ranks together.
+
+    Where ``more`` may help: three times as many of a tree or of one small matrix, if they have room.
+    """
+    if isinstance(G, tuple):
+        room, entries = ROOM_OF_TREES, sum(math.prod(leaf.shape) for leaf in G)
+    elif len(G.shape) != 2:
         return memory
-    entries = array_kernels(geometry, X).rows(X) * int(X.shape[1])
-    return max(2 * memory // 5, 1) if entries >= LONG_MATRIX else memory
-
-
-def pairs_worth_keeping(G: Cotangent, memory: int) -> int:
-    """Three times as many pairs of a tree or of one small matrix, or as many as have room."""
-    leaves = G if isinstance(G, tuple) else (G,)
-    room = ROOM_OF_TREES if isinstance(G, tuple) else ROOM_OF_MATRIX if G.ndim == 2 else 0
-    entries = sum(math.prod(leaf.shape) for leaf in leaves)
-    return max(memory, min(3 * memory, room // max(entries, 1)))
+    else:
+        room, entries = ROOM_OF_MATRIX, array_kernels(geometry, G).rows(G) * int(G.shape[1])
+        if entries >= LONG_MATRIX:
+            return max(2 * memory // 5, 1)
+    return max(memory, min(3 * memory, room // max(entries, 1))) if more else memory
 
 
 def remember(

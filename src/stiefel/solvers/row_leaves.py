@@ -189,7 +189,7 @@ class Keeper(Protocol):
     def metric(self) -> LearnedMetric | None: ...
     @property
     def caution(self) -> float: ...
-    def pairs_like(self, G: Cotangent) -> int: ...
+    def pairs_like(self, geometry: Manifold, G: Cotangent) -> int: ...
 
 
 def kept_of_rest(
@@ -211,7 +211,8 @@ def kept_of_rest(
     apart = rest.problem(problem)
     if rest != rest_of(old):  # their pairs are those of other leaves
         learned, needed = with_columns(learned, old, taken.X), ()
-        pairs = no_pairs(apart.geometry, G := rest.of(taken.at.G), keeper.pairs_like(G))
+        geometry, G = apart.geometry, rest.of(taken.at.G)
+        pairs = no_pairs(geometry, G, keeper.pairs_like(geometry, G))
     x, pair = rest.of(taken.X), rest.pair(taken.pair)
     if keeper.metric:
         seen = keeper.metric.observe(apart.geometry, x, pair, rest.of(learned))
