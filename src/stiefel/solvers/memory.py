@@ -105,7 +105,7 @@ def room_for(G: Cotangent, memory: int) -> int:
 def pairs_worth_keeping(geometry: Manifold, G: Cotangent, memory: int, more: bool) -> int:
     """Two fifths of ``memory`` of one long matrix, on all ranks together.
 
-    Where ``more`` may help: three times as many of a tree or of one small matrix, if they have room.
+    Where ``more`` may help, thrice as many of a tree or of one small matrix, if there is room.
     """
     if isinstance(G, tuple):
         room, entries = ROOM_OF_TREES, sum(math.prod(leaf.shape) for leaf in G)
