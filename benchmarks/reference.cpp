@@ -343,7 +343,7 @@ struct Lbfgs {
                     if (end >= c2 * slope || t >= 0.99 * limit) break;
                     low = t, f_low = f_new, slope_low = end;
                     t = high < 1e300 ? 0.5 * (low + high)
-                                     : std::min(t * std::min(std::max(along, 1.5), 10.0), limit);
+                                     : std::min(t * std::min(std::max(along, 1.5), 5.0), limit);
                 } else {
                     double width = t - low, back = back_to_cubic(width, f_new - f_low, slope_low, end);
                     if (!std::isfinite(back)) back = t - t * along;

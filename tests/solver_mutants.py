@@ -95,14 +95,6 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
-        "solvers/secant_search.py",
-        "GROWTH = (1.5, 10.0)",
-        "GROWTH = (1.5, 3.0)",
-        "L-BFGS: short steps grow slowly",
-        EVALUATIONS,
-        "grow_at_once",
-    ),
-    Mutant(
         PAIRS,
         "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000",
         "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 0",

@@ -164,28 +164,6 @@ def test_values_that_contradict_slopes_place_no_trial():
             assert run.success and run.nfev < run.nit + 30
 
 
-def test_first_steps_grow_at_once(monkeypatch):
-    """Ten times as long: the first length is a guess, and often too short by that."""
-
-    def total():
-        runs = []
-        for seed in range(20):
-            A = np.random.default_rng(seed).standard_normal((20, 20))
-
-            def fun(X, A=A + A.T):
-                AX = A @ X
-                B = X.T @ AX
-                return -0.25 * float(np.vdot(B, B)), -AX @ B
-
-            runs.append(stiefel.minimize(fun, stiefel.random_point(20, 3, seed=seed), rtol=1e-4))
-        assert all(run.success for run in runs)
-        return sum(run.nfev for run in runs)
-
-    now = total()
-    monkeypatch.setattr(secant_search, "GROWTH", (1.5, 5.0))
-    assert now < 0.95 * total()
-
-
 def test_trees_keep_more_pairs(monkeypatch):
     def total():
         fun, start, manifold = network(7)

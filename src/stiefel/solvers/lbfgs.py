@@ -234,7 +234,7 @@ class LBFGS:
             here = problem, x, at, NOTHING, learned, s.gamma, rows, taken.watch
             return self._aimed(*here, aimed=aimed)
         curve, free = s.aim.curve, known is None and old is None
-        if known is None and self._contradicts(pairs, curve, taken.t):
+        if known is None and self._contradicts(pairs, x, curve, taken.t):
             pairs = pairs.forgotten()
         if pair is None:  # of a step by an exact model that ends here
             pair = curve.secant_pair(taken.t, s.at, at)
@@ -297,12 +297,15 @@ class LBFGS:
             pairs = pairs._replace(apart=apart)
         return pairs, gamma, None, learned
 
-    def _contradicts(self, pairs: Pairs, curve: Curve, t: float) -> bool:
+    def _contradicts(self, pairs: Pairs, x: Point, curve: Curve, t: float) -> bool:
         """Whether a step of t is that much shorter than the first trial along its curve.
 
-        One matrix of many says nothing of the others: test_unit_vectors_are_looked_at_again.
+        One matrix of many says nothing of the others: test_unit_vectors_are_looked_at_again.  One
+        column on ranks goes the way that it goes alone: `_arrive_plainly`, test_mpi.py.
         """
         if t >= CONTRADICTED or (pairs.apart is not None and pairs.apart.on):
+            return False
+        if not isinstance(x, tuple) and (len(x.shape) == 1 or x.shape[-1] == 1):
             return False
         return t * max(1.0, curve.bounded_length / self.longest) < CONTRADICTED
 

@@ -109,8 +109,8 @@ def pairs_worth_keeping(geometry: Manifold, G: Cotangent, memory: int, more: boo
     """
     if isinstance(G, tuple):
         room, entries = ROOM_OF_TREES, sum(math.prod(leaf.shape) for leaf in G)
-    elif len(G.shape) != 2:
-        return memory
+    elif len(G.shape) != 2 or G.shape[1] == 1:
+        return memory  # as `plain_pairs` says of one column
     else:
         room, entries = ROOM_OF_MATRIX, array_kernels(geometry, G).rows(G) * int(G.shape[1])
         if entries >= LONG_MATRIX:

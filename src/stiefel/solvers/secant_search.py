@@ -29,7 +29,7 @@ from .problem import Problem
 from .wolfe import back_to_cubic
 
 MAX_TRIALS = 40
-GROWTH = (1.5, 10.0)  # of a step that was too short; test_first_steps_grow_at_once
+GROWTH = (1.5, 5.0)  # of a step that was too short
 SHRINKAGE = (0.1, 0.7)  # of what lies between a step that was too long and the last one that fell
 
 
