@@ -96,11 +96,27 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant(
         PAIRS,
-        "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000",
-        "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 0",
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 15_000, 30_000",
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 0, 30_000",
         "memory: ten pairs of one small matrix",
         "test_cost.py",
         "small_matrix",
+    ),
+    Mutant(
+        PAIRS,
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 15_000, 30_000",
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 0, 15_000, 30_000",
+        "memory: ten pairs of a stack",
+        "test_cost.py",
+        "stack_keeps",
+    ),
+    Mutant(
+        PAIRS,
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 15_000, 30_000",
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 15_000, 0",
+        "memory: ten pairs of a complex vector",
+        "test_cost.py",
+        "complex_vector",
     ),
     Mutant(
         WIDE,
@@ -945,8 +961,8 @@ MUTANTS = (
     ),
     Mutant(
         PAIRS,
-        "ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000",
-        "ROOM_OF_TREES, ROOM_OF_MATRIX = 0, 15_000",
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 15_000, 30_000",
+        "ROOM_OF_MATRIX, ROOM_OF_VECTOR = 0, 240_000, 15_000, 30_000",
         "ten pairs for trees",
         EVALUATIONS,
         "trees",

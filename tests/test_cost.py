@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -51,27 +52,79 @@ def modes(n, k, seed):
     return fun, stiefel.random_point(n, k, seed=seed)
 
 
-def test_one_small_matrix_keeps_more_pairs(monkeypatch):
-    """Thirty of up to 500 entries, and ten of 1,500: half the evaluations of the modes."""
+def gauges(points, bands, seed):
+    """Of the lowest bands along a ring: −Σ |(U_iᴴ M_i U_{i+1})_jj|², as for Wannier functions."""
+    hopping = 0.18 * np.random.default_rng(seed).standard_normal((2 * bands, 4 * bands))
+    turns = np.exp(2j * np.pi * np.arange(points) / points)[:, None, None]
+    H = np.diag(np.repeat([-2.0, 2.0], bands) + 0.3 * np.tile(np.arange(bands), 2))
+    H = H + hopping.view(complex) * turns
+    V = np.linalg.eigh(H + H.conj().mT)[1][..., :bands]
+    M = V.conj().mT @ np.roll(V, -1, axis=0)
+
+    def fun(U):
+        B = M @ np.roll(U, -1, axis=0)
+        d = np.einsum("nij,nij->nj", U.conj(), B)[:, None]
+        G = B * d.conj() + np.roll(M.conj().mT @ U * d, 1, axis=0)
+        return -float(np.vdot(d, d).real), -2.0 * G
+
+    return fun, stiefel.Unitary().random(points, bands, bands, seed=seed)
+
+
+def vortices(size, seed):
+    """A condensate in a trap that turns: H = −½Δ + V − ΩL and repulsion, on a square of 9×9."""
+    h = 9.0 / size
+    x = (np.arange(size) - size / 2) * h
+    q = 2.0 * np.pi * np.fft.fftfreq(size, h)
+    waves = np.fft.fft(np.eye(size))
+    D, K = (waves.conj().T @ (d[:, None] * waves) / size for d in (q, 0.5 * q * q))
+    V, x = 0.5 * (x[:, None] ** 2 + 1.1 * x**2), x[:, None]
+
+    def fun(v):
+        P = v.reshape(size, size)
+        HP = K @ P + P @ K.T + V * P - 0.5 * (x * (P @ D.T) - x.T * (D @ P))
+        density = 80.0 * np.abs(P) ** 2 / h**2
+        value = np.vdot(P, HP).real + 0.5 * np.vdot(P, density * P).real
+        return float(value), 2.0 * (HP + density * P).ravel()
+
+    return fun, Sphere().random(size * size, seed=seed, dtype=complex)
+
+
+@pytest.mark.parametrize(
+    ("room", "problem", "rtol"),
+    [
+        ("MATRIX", lambda seed: (*modes(96, 3, seed), stiefel.Stiefel()), 1e-5),
+        ("STACKS", lambda seed: (*gauges(24, 3, seed), stiefel.Unitary()), 1e-6),
+        ("VECTOR", lambda seed: (*vortices(16, seed), Sphere()), 1e-5),
+    ],
+    ids=["small_matrix", "stack_keeps", "complex_vector"],
+)
+def test_more_pairs_save_a_fifth_of_the_evaluations(monkeypatch, room, problem, rtol):
+    """And half of them for modes and gauges; thirty pairs of up to 500 entries, 8,000 or 1,000."""
 
     def total():
-        runs = [stiefel.minimize(*modes(96, 3, seed), rtol=1e-5) for seed in range(6)]
+        runs = []
+        for seed in range(6):
+            fun, start, manifold = problem(seed)
+            runs.append(stiefel.minimize(fun, start, manifold=manifold, rtol=rtol))
         assert all(run.success for run in runs)
         return sum(run.nfev for run in runs), max(map(pairs_used, runs))
 
     now, most = total()
-    monkeypatch.setattr(memory, "ROOM_OF_MATRIX", 0)
+    monkeypatch.setattr(memory, f"ROOM_OF_{room}", 0)
     before, few = total()
     assert (most, few) == (30, 10) and now < 0.8 * before, (now, before)
 
 
 @pytest.mark.parametrize(("shape", "pairs"), [((100, 5), 30), ((150, 5), 20), ((300, 5), 10)])
-def test_more_pairs_of_a_matrix_must_have_room(shape, pairs):
-    def kept(shape, most=10, more=True):
-        return memory.pairs_worth_keeping(stiefel.Stiefel(), np.zeros(shape), most, more)
+def test_more_pairs_must_have_room(shape, pairs):
+    def kept(shape, most=10, more=True, dtype=float):
+        return memory.pairs_worth_keeping(stiefel.Stiefel(), np.zeros(shape, dtype), most, more)
 
     assert kept(shape) == pairs and kept(shape, more=False) == 10
-    assert kept((2, *shape)) == 10  # a stack
+    assert kept((16, *shape)) == pairs and kept((16, *shape), more=False) == 10
+    column = (2 * math.prod(shape), 1)
+    assert kept(column, dtype=complex) == pairs == kept(column[:1], dtype=complex)
+    assert kept(column) == 10 == kept(column[:1])
     assert kept(shape, 40) == 40
 
 

@@ -38,9 +38,9 @@ MOST_ENTRIES = 48_000_000  # of the blocks together: six rows each of a point of
 # Entries of a matrix from which on reading ten pairs takes longer than the rest of a step, and an
 # inexact model of rows longer than that: test_long_matrices_… in tests/test_cost.py.
 LONG_MATRIX = 32_768
-# Entries of more pairs than usual, of a tree (64 MB) and of one matrix: reading them must take less
-# than the rest of a step.  tests/test_cost.py
-ROOM_OF_TREES, ROOM_OF_MATRIX = 4_000_000, 15_000
+# Entries of more pairs than usual: reading them must take less than the rest of a step, which is
+# long for a tree (here 64 MB) and for a stack.  tests/test_cost.py
+ROOM_OF_TREES, ROOM_OF_STACKS, ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 15_000, 30_000
 
 
 class Pairs(NamedTuple):
@@ -105,12 +105,17 @@ def room_for(G: Cotangent, memory: int) -> int:
 def pairs_worth_keeping(geometry: Manifold, G: Cotangent, memory: int, more: bool) -> int:
     """Two fifths of ``memory`` of one long matrix, on all ranks together.
 
-    Where ``more`` may help, thrice as many of a tree or of one small matrix, if there is room.
+    Where ``more`` may help, up to thrice as many of a tree, a stack, a small matrix or a complex
+    vector.  One real column keeps what `plain_pairs` says of it.
     """
     if isinstance(G, tuple):
         room, entries = ROOM_OF_TREES, sum(math.prod(leaf.shape) for leaf in G)
-    elif len(G.shape) != 2 or G.shape[1] == 1:
-        return memory  # as `plain_pairs` says of one column
+    elif len(G.shape) > 2:
+        room, entries = ROOM_OF_STACKS, math.prod(G.shape)
+    elif len(G.shape) == 1 or G.shape[1] == 1:
+        kernels = array_kernels(geometry, G)
+        more = more and kernels.is_complex(G)
+        room, entries = ROOM_OF_VECTOR, kernels.rows(G) if len(G.shape) > 1 else int(G.shape[0])
     else:
         room, entries = ROOM_OF_MATRIX, array_kernels(geometry, G).rows(G) * int(G.shape[1])
         if entries >= LONG_MATRIX:
