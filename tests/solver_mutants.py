@@ -609,14 +609,6 @@ MUTANTS = (
     ),
     Mutant(
         STACK_PAIRS,
-        "mean = typical if on and not parted else mean",
-        "mean = mean",
-        "matrices of a stack are doubted for what was before they parted",
-        STACKS,
-        "went_far_before",
-    ),
-    Mutant(
-        STACK_PAIRS,
         "APART, TOGETHER = 0.08,",
         "APART, TOGETHER = 0.29,",
         "matrices of a stack part too early",
@@ -942,6 +934,14 @@ MUTANTS = (
         "noise of f is not learned",
         RATES,
         "auto",
+    ),
+    Mutant(
+        SECANT,
+        "GROWTH_OF_GUESS = 10.0",
+        "GROWTH_OF_GUESS = 5.0",
+        "a guessed step grows in two trials",
+        EVALUATIONS,
+        "guessed",
     ),
     Mutant(
         SECANT,

@@ -283,7 +283,7 @@ def test_exceptions_propagate_with_the_best_point(method, error):
 
     def failing(X):
         calls.append(fun(X)[0])
-        if len(calls) == 12:
+        if len(calls) == 8:
             raise error("stop")
         return fun(X)
 

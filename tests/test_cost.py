@@ -93,7 +93,7 @@ def vortices(size, seed):
     ("room", "problem", "rtol"),
     [
         ("MATRIX", lambda seed: (*modes(96, 3, seed), stiefel.Stiefel()), 1e-5),
-        ("STACKS", lambda seed: (*gauges(24, 3, seed), stiefel.Unitary()), 1e-6),
+        ("STACKS", lambda seed: (*gauges(40, 4, seed), stiefel.Unitary()), 1e-6),
         ("VECTOR", lambda seed: (*vortices(16, seed), Sphere()), 1e-5),
     ],
     ids=["small_matrix", "stack_keeps", "complex_vector"],
@@ -190,9 +190,9 @@ def test_many_unit_vectors_keep_more_pairs_where_a_metric_is_learned():
 
 
 def test_ten_thousand_numbers_of_unit_vectors_are_worth_thirty_pairs():
-    """Twenty pairs take 2 to 4 % more evaluations: 1,946 here, where thirty take 1,884."""
+    """Twenty pairs take 2 to 4 % more evaluations: 1,997 here, where thirty take 1,928."""
     runs = [correlation(seed, shape=(20, 500), rtol=1e-10) for seed in range(8)]
-    assert sum(run.nfev for run in runs) <= 1915
+    assert sum(run.nfev for run in runs) <= 1960
 
 
 def density(n, seed, **options):

@@ -205,3 +205,11 @@ def test_large_trees_keep_as_many_pairs_as_have_room(entries, pairs):
     assert memory.pairs_worth_keeping(None, (leaf,) * 20, 10, True) == (
         30 if entries == 100 else 10
     )
+
+
+def test_a_guessed_step_that_is_too_short_grows_at_once():
+    """1.75 radians from the minimum: the first length is a guess, and one more trial suffices."""
+    C, P = np.split(stiefel.random_point(50, 6, seed=1), 2, axis=1)
+    start = np.cos(1.75) * C + np.sin(1.75) * P
+    result = stiefel.minimize(lambda X: (-float(np.vdot(C, X)), -C), start, maxiter=1)
+    assert result.nfev == 3

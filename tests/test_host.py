@@ -55,7 +55,7 @@ def test_runs_repeat_those_of_numpy_and_functions_see_their_library(array, metho
         seen.append(type(X))
         return quadratic(array)(X)
 
-    options = {"jac": True, "method": method, "rtol": 1e-8, "maxiter": 20}
+    options = {"jac": True, "method": method, "rtol": 1e-8, "maxiter": 12}
     expected = stiefel.minimize(quadratic(np.asarray), start(np.asarray), **options)
     note = lambda snapshot: seen.append(type(snapshot.x))
     result = stiefel.minimize(watched, start(array), callback=note, **options)

@@ -86,7 +86,7 @@ def test_steps_are_shortened_by_the_cubic_of_the_scalar_search():
     width, slope = rng.uniform(0.1, 2.0, count), -rng.uniform(0.1, 2.0, count)
     rise, end = rng.uniform(-0.3, 2.0, count), rng.uniform(-3.0, 3.0, count)
     search, fell = MaskedSearch(NumpyMany()), np.arange(count) % 2 == 1
-    state = search.start(np.ones(count))._replace(
+    state = search.start(np.ones(count), np.ones(count))._replace(
         kept=0.1 * fell, rise=-0.05 * fell, slope=0.5 * slope * fell
     )
     found = search._back(state, width, slope, rise, end)

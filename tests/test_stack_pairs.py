@@ -251,18 +251,6 @@ def test_scales_of_the_matrices_of_a_stack_cost_little():
     assert raw <= 950 and scaled <= 1000
 
 
-def test_what_went_far_before_they_parted_is_no_doubt():
-    """The stack of benchmarks/many.py, seed 3001: 318 evaluations where the mean is carried on."""
-    rng = np.random.default_rng(3001)
-    sizes, A = rng.permutation(np.geomspace(1e-3, 1e3, 40)), np.empty((40, 12, 12))
-    for b, condition in enumerate(np.geomspace(1.1, 1e3, 40)):
-        A[b] = sizes[b] * symmetric(rng, 12, condition)
-    weights = np.arange(3.0, 0.0, -1.0)
-    fun = lambda X: (float(np.sum(X * (A @ X * weights))), 2 * A @ X * weights)
-    x = Stiefel().random(40, 12, 3, seed=3002)
-    assert stiefel.minimize(fun, x, rtol=1e-8).nfev <= 220
-
-
 @pytest.mark.parametrize(("shape", "most"), [((6, 6), 700), ((8, 5), 500), ((3, 3), 350)])
 def test_scales_of_rotations_and_of_nearly_square_matrices(shape, most):
     """Nothing else is learned of their scales: each run took 2,000 evaluations or more."""

@@ -244,9 +244,9 @@ def sum_of_turns(size, coupled, count=12):
 @pytest.mark.parametrize("size", [2, 3])
 def test_runs_with_and_without_kernels_are_alike(size, coupled, text):
     fun, X0 = sum_of_turns(size, coupled)
-    found = [stiefel.minimize(fun, X0, manifold=SpecialOrthogonal(), rtol=1e-9)]
+    found = [stiefel.minimize(fun, X0, manifold=SpecialOrthogonal(), rtol=1e-6)]
     text()
-    found.append(stiefel.minimize(fun, X0, manifold=SpecialOrthogonal(), rtol=1e-9))
+    found.append(stiefel.minimize(fun, X0, manifold=SpecialOrthogonal(), rtol=1e-6))
     fast, slow = found
     assert fast.success and slow.success and fast.nfev == slow.nfev
     close(fast.x, slow.x, 1e-7)

@@ -25,6 +25,7 @@ from .kernels import PerProblem
 from .shared import (
     DWARFING_GAPS,
     GROWTH,
+    GROWTH_OF_GUESS,
     LOST_BITS,
     MARGIN,
     MAX_TRIALS,
@@ -44,6 +45,7 @@ class Search(NamedTuple):
     low: Array
     high: Array
     limit: Array  # of t: no step moves a matrix further than `longest`
+    growth: Array  # at most, of a step that was too short
     kept: Array  # the longest step that fell enough, or 0 …
     rise: Array  # … with the rise of f …
     slope: Array  # … and the slope at it
@@ -107,8 +109,8 @@ class MaskedSearch:
     curvature: float = 0.9  # c₂
     longest: float = 3.0
 
-    def start(self, size: Array, before: Search | None = None) -> Search:
-        """New searches along rays on which t = 1 moves a matrix by ``size``.
+    def start(self, size: Array, gamma: Array, before: Search | None = None) -> Search:
+        """New searches along rays on which t = 1 moves a matrix by ``size``; a guess without γ.
 
         The tables of doubts stay as the searches before left them: `_doubted` reads what is newer.
         """
@@ -118,11 +120,13 @@ class MaskedSearch:
         none, count = zero > 0, self.k.integers(zero)
         tables = (self._table(zero),) * 2 if before is None else before[-2:]
         t = xp.minimum(zero + 1.0, limit)
+        growth = xp.where(gamma > 0, zero + GROWTH[1], zero + GROWTH_OF_GUESS)
         return Search(
             t,
             zero,
             zero + math.inf,
             limit,
+            growth,
             zero,
             zero,
             zero,
@@ -182,7 +186,7 @@ class MaskedSearch:
         zero = xp.where(rises, -slope / xp.where(rises, end - slope, 1.0 + 0.0 * t), math.inf)
         longer = xp.where(
             s.high == math.inf,
-            xp.minimum(xp.clip(zero, *GROWTH) * t, s.limit),
+            xp.minimum(xp.minimum(xp.maximum(zero, GROWTH[0] + 0.0 * t), s.growth) * t, s.limit),
             0.5 * (t + s.high),
         )
         gap, (least, most) = t - s.low, SHRINKAGE

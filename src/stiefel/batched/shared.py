@@ -58,6 +58,7 @@ from stiefel.solvers.noise import ROUNDING as ROUNDING
 from stiefel.solvers.noise import SHORTER as SHORTER
 from stiefel.solvers.problem import LEAST_COSINE as LEAST_COSINE
 from stiefel.solvers.secant_search import GROWTH as GROWTH
+from stiefel.solvers.secant_search import GROWTH_OF_GUESS as GROWTH_OF_GUESS
 from stiefel.solvers.secant_search import MAX_TRIALS as MAX_TRIALS
 from stiefel.solvers.secant_search import SHRINKAGE as SHRINKAGE
 

@@ -78,7 +78,7 @@ class ManyLBFGS:
             W=nothing,
             slope=zero,
             size=zero,
-            search=self.search.start(zero),
+            search=self.search.start(zero, zero),
             memory=no_pairs(k, x, self.size, zero),
             learned=self._map(lambda leaf, v: nothing_learned(leaf, v, zero), x),
             steps=count,
@@ -285,7 +285,7 @@ class ManyLBFGS:
             W=W,
             slope=xp.where(arrived, slope, s.slope),
             size=xp.where(arrived, size, s.size),
-            search=k.choose(arrived, self.search.start(longest, s.search), s.search),
+            search=k.choose(arrived, self.search.start(longest, s.gamma, s.search), s.search),
             # Memory that does not descend is forgotten; without memory there is no way on.
             fresh=dull & s.memory.in_use(k) | (s.fresh & ~arrived),
             memory=forget(k, s.memory, dull),

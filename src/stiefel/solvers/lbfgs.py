@@ -44,7 +44,7 @@ from .problem import LEAST_COSINE, Problem
 from .row_leaves import direction_of_leaves, with_columns
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
-from .secant_search import SearchStep, SecantSearch
+from .secant_search import GROWTH_OF_GUESS, SearchStep, SecantSearch
 from .stack_pairs import direction_apart, looked_at
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
@@ -193,6 +193,8 @@ class LBFGS:
 
     def step(self, problem: Problem, s: State) -> State:
         search = self._search if s.rows.known is None else self._searches_by_rows[s.rows.exact]
+        if not s.gamma:
+            search = replace(search, growth=GROWTH_OF_GUESS)
         taken = search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)

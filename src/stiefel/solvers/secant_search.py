@@ -30,6 +30,7 @@ from .wolfe import back_to_cubic
 
 MAX_TRIALS = 40
 GROWTH = (1.5, 5.0)  # of a step that was too short
+GROWTH_OF_GUESS = 10.0  # of one whose length nothing was known about: test_a_guessed_step_…
 SHRINKAGE = (0.1, 0.7)  # of what lies between a step that was too long and the last one that fell
 
 
@@ -52,6 +53,7 @@ class SecantSearch:
     curvature: float = 0.9  # c₂
     longest: float = 1.0
     paired: bool = True  # whether anybody asks for the pair of the step
+    growth: float = GROWTH[1]  # at most, of a step that was too short
 
     def __call__(
         self, problem: Problem, start: Gradient, aim: Aim, watch: Watch
@@ -100,7 +102,7 @@ class SecantSearch:
                     return step
                 kept = step._replace(X=None, pair=None)  # type: ignore[arg-type]
                 low, f_low, slope_low = t, at.f, end
-                grow = _clip(_secant_step(slope, end), *GROWTH)
+                grow = _clip(_secant_step(slope, end), GROWTH[0], self.growth)
                 t = min(grow * t, limit) if high == math.inf else 0.5 * (low + high)
             else:
                 high, width = t, t - low

@@ -128,7 +128,6 @@ def looked_at(
         typical = SMOOTHING * typical + (1.0 - SMOOTHING) * middle
         mean = SMOOTHING * mean + (1.0 - SMOOTHING) * average
     on = mean < TOGETHER and (parted or (mean if doubted else typical) < APART)
-    mean = typical if on and not parted else mean  # what went far before tells nothing
     if on:
         row = pairs.rows[-1]
         y = pairs.Y[row, ...] if phi is not None else changes
