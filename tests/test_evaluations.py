@@ -158,7 +158,7 @@ def test_pairs_that_a_step_contradicts_are_forgotten(monkeypatch):
 def test_values_that_contradict_slopes_place_no_trial():
     """At the rounding of f up to forty trials followed each other."""
     for data in range(20, 30):
-        fun, n, k = robust_subspace(30, 3, data)
+        fun, n, k = robust_subspace(60, 6, data)
         for seed in range(5):
             run = stiefel.minimize(fun, stiefel.random_point(n, k, seed=seed), rtol=1e-6)
             assert run.success and run.nfev < run.nit + 30

@@ -371,12 +371,17 @@ def test_leaves_of_a_tree_are_scaled_by_their_stiffness():
     assert stiff.metric.scale / soft.metric.scale == pytest.approx(1 / r, rel=1e-6)
 
 
-def test_a_start_without_rotations_is_not_taken_for_a_function_of_the_span():
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_start_without_rotations_is_not_taken_for_a_function_of_the_span(tree):
     """XᵀAX is diagonal at the start, so that the gradient has no rotation part there."""
     objective, X0 = Brockett.table(30, 3), stiefel.random_point(30, 3, seed=5)
     diagonal = X0.T @ (objective.A @ X0 if objective.A.ndim == 2 else objective.A[:, None] * X0)
     X0 = stiefel.nearest(X0 @ np.linalg.eigh(diagonal)[1])
-    result = stiefel.minimize(objective, X0, rtol=1e-9)
+    fun, x0, manifold = objective, X0, Stiefel()
+    if tree:
+        beside = lambda p: (objective(p[0])[0] + 0.5 * p[1] @ p[1], (objective(p[0])[1], p[1]))
+        fun, x0, manifold = beside, (X0, np.ones(3)), (Stiefel(), Euclidean())
+    result = stiefel.minimize(fun, x0, manifold=manifold, rtol=1e-9)
     assert result.success and result.fun == pytest.approx(objective.minimum, rel=1e-9)
 
 

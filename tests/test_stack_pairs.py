@@ -270,7 +270,7 @@ def test_scales_of_rotations_and_of_nearly_square_matrices(shape, most):
 def test_a_matrix_does_without_a_pair_that_the_search_would_not_have_taken(monkeypatch):
     """Fourth powers: curvature is negative here and there, and the sum does not show it."""
     problem = partial(brockett, scales=1.0, quartic=30.0)
-    assert spent(problem, range(3)) <= 0.8 * together(monkeypatch, problem, range(3))
+    assert spent(problem, range(4, 8)) <= 0.6 * together(monkeypatch, problem, range(4, 8))
 
 
 def test_no_matrix_holds_up_the_others_by_a_step_that_is_too_long():
@@ -279,8 +279,8 @@ def test_no_matrix_holds_up_the_others_by_a_step_that_is_too_long():
 
 
 def test_matrices_that_are_solved_say_nothing_about_coupling():
-    """At 1e-11 of the stiffest, most are at their rounding errors; 960 where they are asked."""
-    assert spent(partial(brockett, scales=1.0), range(3), rtol=1e-11) <= 830
+    """At 1e-11 of the stiffest, most are at their rounding errors; 713 where they are asked."""
+    assert spent(partial(brockett, scales=1.0), range(3), rtol=1e-11) <= 600
 
 
 def averages(seed):
@@ -304,8 +304,8 @@ def test_coupled_matrices_stay_together(monkeypatch):
 
 def test_matrices_whose_coupling_is_seen_late_come_together_again(monkeypatch):
     """Weak springs: they matter when the stiff directions are done.  Apart for ever: 2.4 times."""
-    problem, seeds = partial(brockett, scales=1.0, coupling=0.3), range(4)
-    assert spent(problem, seeds) <= 1.12 * together(monkeypatch, problem, seeds)
+    problem, seeds = partial(brockett, scales=1.0, coupling=0.3), range(8)
+    assert spent(problem, seeds) <= 1.07 * together(monkeypatch, problem, seeds)
 
 
 def test_one_look_does_not_part_them(monkeypatch):

@@ -299,14 +299,15 @@ def still_invariant(
     if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
     if not isinstance(X, tuple):  # one matrix, or a stack
-        if _is_small(geometry, X, at.rotation, learned[0].scale_of_gradient):
-            return learned, True
-        return _horizontal(learned, (False,)), False
-    parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
-    flags = tuple(
-        leaf.metric.horizontal and _invariant(factor, x, rotation, leaf.scale_of_gradient)
-        for (factor, x), rotation, leaf in parts
-    )
+        flags: tuple[bool, ...] = (
+            _is_small(geometry, X, at.rotation, learned[0].scale_of_gradient),
+        )
+    else:
+        parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
+        flags = tuple(
+            leaf.metric.horizontal and _invariant(factor, x, rotation, leaf.scale_of_gradient)
+            for (factor, x), rotation, leaf in parts
+        )
     if flags == tuple(leaf.metric.horizontal for leaf in learned):
         return learned, True
     return _horizontal(learned, flags), False
