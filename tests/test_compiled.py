@@ -460,6 +460,39 @@ def test_matrices_without_columns_are_refused():
         KERNELS.lower_gradient(nothing, nothing, nothing, np.zeros((0, 0)), np.zeros((0, 0)))
 
 
+def test_references_are_not_written_over():
+    """Entries of eight bytes that are objects: numbers in their place end the interpreter."""
+    X, S, s = stiefel.random_point(6, 2, seed=0), np.zeros((3, 5)), np.ones(5)
+    with pytest.raises(ValueError, match="objects"):
+        KERNELS.lower_gradient(X, X, X.astype(object), np.zeros((2, 2)), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="objects"):
+        KERNELS.remember_pair(S, S, 0, -1, s, s, 1.0, np.zeros((3, 3), object), np.zeros(3))
+
+
+@pytest.mark.parametrize("blocks", [2**62, 2**31, -(2**63)])
+def test_a_memory_does_not_have_more_blocks_than_it_has(blocks):
+    """Sizes that follow from so many overflow."""
+    W, tall, square = np.zeros((4, 8, 38)), np.zeros((38, 8)), np.zeros((24, 24))
+    with pytest.raises(ValueError, match="does not have"):
+        KERNELS.rows_grams(
+            W, blocks, tall, tall[:, :4], square, square[:8], np.eye(8), np.zeros((28, 4))
+        )
+
+
+def test_half_a_pair_is_refused():
+    block, s = np.zeros((6, 5)), np.ones(5)
+    for pair in ((s, None), (None, s)):
+        with pytest.raises(ValueError, match="a pair is s and y"):
+            KERNELS.plain_products(block, (0,), *pair, s, (1.0, 1.0), np.zeros(12), None)
+
+
+@pytest.mark.parametrize("numbers", [(1.0, 0.0), 1.0, (1.0, 0.0, "x")])
+def test_three_numbers_are_expected(numbers):
+    x = np.eye(4)[0]
+    with pytest.raises(TypeError):
+        KERNELS.vector_point(x, x, numbers, 1.0, 0.1, np.zeros(4))
+
+
 @pytest.mark.parametrize("shape", [(5, 5), (12, 3), (12, 1)])
 def test_numbers_in_another_byte_order(shape):
     C = np.ones(shape) * np.arange(1.0, shape[1] + 1) + np.eye(*shape)
@@ -597,7 +630,9 @@ def test_stacks_that_do_not_fit_are_refused():
             KERNELS.lower_gradient(bad, G, G.copy(), small, small.copy())
     with pytest.raises(ValueError, match="square"):
         KERNELS.displacement(np.zeros((2, 4, 6)), 0.1, np.zeros((2, 6, 6)))
-    with pytest.raises(ValueError, match="expected 576 of 8"):  # frames are of 2k×2k matrices
+    with pytest.raises(
+        ValueError, match="expected 72 entries of 8"
+    ):  # frames are of 2k×2k matrices
         KERNELS.learn(0.1, *(small,) * 5, small, small, None, *(0.0,) * 13, *(small,) * 3)
 
 

@@ -1,6 +1,13 @@
 #include "arrays.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+void refuse_objects(Arrays *a, const Py_buffer *view)
+{
+    if (view->format != NULL && strchr(view->format, 'O') != NULL)
+        refuse(a, "an array of objects is not one of numbers");
+}
 
 static Py_buffer *opened(Arrays *a, PyObject *object, int flags)
 {
@@ -8,13 +15,16 @@ static Py_buffer *opened(Arrays *a, PyObject *object, int flags)
         a->failed = 1;
         return NULL;
     }
+    int written = (flags & PyBUF_WRITABLE) != 0;
     Py_buffer *view = &a->views[a->count];
-    if (PyObject_GetBuffer(object, view, flags) < 0) {
+    if (PyObject_GetBuffer(object, view, flags | (written ? PyBUF_FORMAT : 0)) < 0) {
         a->failed = 1;
         return NULL;
     }
     a->count++;
-    return view;
+    if (written)
+        refuse_objects(a, view);
+    return a->failed ? NULL : view;
 }
 
 void *array(Arrays *a, PyObject *object, Py_ssize_t entries, size_t entry, enum Access access)
@@ -23,9 +33,9 @@ void *array(Arrays *a, PyObject *object, Py_ssize_t entries, size_t entry, enum 
     Py_buffer *view = opened(a, object, flags);
     if (view == NULL)
         return NULL;
-    if (view->itemsize != (Py_ssize_t)entry || view->len != entries * (Py_ssize_t)entry) {
-        PyErr_Format(PyExc_ValueError, "an array has %zd bytes in entries of %zd; expected %zd of %zd",
-                     view->len, view->itemsize, entries * (Py_ssize_t)entry, (Py_ssize_t)entry);
+    if (entry == 0 || view->itemsize != (Py_ssize_t)entry || view->len / view->itemsize != entries) {
+        PyErr_Format(PyExc_ValueError, "an array has %zd bytes in entries of %zd; expected %zd entries "
+                     "of %zd", view->len, view->itemsize, entries, (Py_ssize_t)entry);
         a->failed = 1;
         return NULL;
     }
@@ -143,6 +153,16 @@ long integer(Arrays *a, PyObject *object)
     if (value == -1 && PyErr_Occurred())
         a->failed = 1;
     return value;
+}
+
+void few_numbers(Arrays *a, PyObject *tuple, int count, double *out)
+{
+    if (!a->failed && (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != count)) {
+        PyErr_Format(PyExc_TypeError, "expected a tuple of %d numbers", count);
+        a->failed = 1;
+    }
+    for (int i = 0; i < count; i++)
+        out[i] = a->failed ? 0.0 : number(a, PyTuple_GetItem(tuple, i));
 }
 
 void refuse(Arrays *a, const char *why)

@@ -55,6 +55,12 @@ void *workspace(Arrays *a, size_t bytes);
 double number(Arrays *a, PyObject *object);
 long integer(Arrays *a, PyObject *object);
 
+/* The numbers of a tuple of so many. */
+void few_numbers(Arrays *a, PyObject *tuple, int count, double *out);
+
+/* Refuses what was opened with its format, to be written to, and holds references. */
+void refuse_objects(Arrays *a, const Py_buffer *view);
+
 /* Marks the call as failed, with a ValueError; the first error is the one to be told. */
 void refuse(Arrays *a, const char *why);
 

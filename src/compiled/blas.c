@@ -154,10 +154,10 @@ enum { MOST_PIVOTS = 512 };
 static int divide(Gesv gesv, Py_ssize_t n, Py_ssize_t m, void *B, void *A)
 {
     int few[MOST_PIVOTS], size = (int)m, sides = (int)n, info = 0;
-    int *pivots = m <= MOST_PIVOTS ? few : malloc(sizeof(int) * (size_t)m);
+    int apart = at_least_one(m), *pivots = m <= MOST_PIVOTS ? few : malloc(sizeof(int) * (size_t)m);
     if (pivots == NULL)
         return 1;
-    gesv(&size, &sides, A, &size, pivots, B, &size, &info);
+    gesv(&size, &sides, A, &apart, pivots, B, &apart, &info);
     if (pivots != few)
         free(pivots);
     return info;
@@ -336,13 +336,15 @@ void z_invert_lower(Py_ssize_t m, zdouble *L, Py_ssize_t rows) { invert(ztrtri, 
 static void gemv(char form, Py_ssize_t m, Py_ssize_t n, double alpha, const double *A,
                  const double *x, double beta, double *y)
 {
-    int rows = (int)n, columns = (int)m, one = 1;
-    dgemv(&form, &rows, &columns, &alpha, (double *)A, &rows, (double *)x, &one, &beta, y, &one);
+    int rows = (int)n, columns = (int)m, apart = at_least_one(n), one = 1;
+    dgemv(&form, &rows, &columns, &alpha, (double *)A, &apart, (double *)x, &one, &beta, y, &one);
 }
 
 void d_times(Py_ssize_t m, Py_ssize_t n, double alpha, const double *A, const double *x,
              double beta, double *y)
 {
+    if (n == 0 && beta == 0.0) /* BLAS leaves y as it was */
+        memset(y, 0, sizeof(double) * (size_t)m);
     gemv('T', m, n, alpha, A, x, beta, y);
 }
 

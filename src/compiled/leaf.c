@@ -26,11 +26,14 @@ void *leaf_memory(Arrays *a, PyObject *object, Py_ssize_t bytes, enum Access acc
     Py_buffer view;
     if (a->failed || object == NULL)
         return NULL;
-    if (PyObject_GetBuffer(object, &view, PyBUF_C_CONTIGUOUS | (access == WRITE ? PyBUF_WRITABLE : 0))) {
+    int flags = access == WRITE ? PyBUF_WRITABLE | PyBUF_FORMAT : 0;
+    if (PyObject_GetBuffer(object, &view, PyBUF_C_CONTIGUOUS | flags)) {
         a->failed = 1;
         return NULL;
     }
     void *found = view.buf;
+    if (access == WRITE)
+        refuse_objects(a, &view);
     if (view.len != bytes)
         refuse(a, "a leaf has another size");
     PyBuffer_Release(&view);
@@ -85,7 +88,7 @@ static void shape_of(Arrays *a, PyObject *object, Leaf *leaf)
     leaf->k = view.ndim < 2 ? 1 : view.shape[view.ndim - 1];
     if (leaf->kind == UNITS && leaf->k == 1 && view.ndim > 1)
         leaf->k = view.shape[view.ndim - 2];
-    leaf->n = leaf->k ? view.len / view.itemsize / leaf->k : 0;
+    leaf->n = leaf->k && view.itemsize ? view.len / view.itemsize / leaf->k : 0;
     leaf->many = 1;
     if (has_columns(leaf) && view.ndim > 2 && view.shape[view.ndim - 2] > 0) {
         leaf->many = leaf->n / view.shape[view.ndim - 2];
@@ -93,8 +96,12 @@ static void shape_of(Arrays *a, PyObject *object, Leaf *leaf)
     }
     if (leaf->many < 1)
         refuse(a, "a stack has no matrices");
+    if (has_columns(leaf) && (leaf->n < 1 || leaf->k < 1))
+        refuse(a, "a matrix has no entries");
     if (leaf->entry != sizeof(double) && leaf->entry != 2 * sizeof(double))
         refuse(a, "a leaf is not in double precision");
+    if (leaf->kind == FRAMED && leaf->n < leaf->k)
+        refuse(a, "a cotangent in a frame has more columns than rows");
     PyBuffer_Release(&view);
 }
 

@@ -162,9 +162,11 @@ PyObject *learn_columns(PyObject *self, PyObject *const *args, Py_ssize_t count)
     l.theta_new = array(&a, args[12], l.k, sizeof(double), WRITE);
     if (!a.failed && (l.n < 1 || l.n * l.k != N || l.p * l.n != pn || l.r * l.n != rn))
         refuse(&a, "the arrays of an operator do not fit each other");
+    if (a.failed)
+        return finish(&a, NULL);
     Py_ssize_t most = l.p > l.r ? l.p : l.r;
     Py_ssize_t numbers = 3 * N + (most + 1) * l.k + 2 * l.k * l.k + l.k;
-    double *room = a.failed ? NULL : workspace(&a, sizeof(double) * (size_t)numbers);
+    double *room = workspace(&a, sizeof(double) * (size_t)numbers);
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS

@@ -161,7 +161,7 @@ PyObject *prepare_tangent(PyObject *self, PyObject *const *args, Py_ssize_t coun
     void *f[4];
     for (int i = 0; i < 4; i++)
         f[i] = array(&a, args[3 + i], many * 4 * k * k, e, WRITE);
-    void *room = workspace(&a, e * aim_room(k));
+    void *room = a.failed ? NULL : workspace(&a, e * aim_room(k));
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
@@ -356,7 +356,7 @@ PyObject *raise_index(PyObject *self, PyObject *const *args, Py_ssize_t count)
     void *W = array(&a, args[1], many * n * k, e, WRITE);
     const void *D = optional_array(&a, args[2], many * k * k, e);
     double omega = number(&a, args[3]);
-    void *room = workspace(&a, e * aim_room(k));
+    void *room = a.failed ? NULL : workspace(&a, e * aim_room(k));
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS

@@ -77,8 +77,8 @@ PyObject *rows_symmetrising(PyObject *self, PyObject *const *args, Py_ssize_t co
     double hopeless = number(&a, args[3]);
     void *D = writable_array(&a, args[4], 2, shape, &other);
     Py_ssize_t k = shape[0];
-    if (!a.failed && (k < 1 || shape[1] != k || other != e || rows != width || width % k ||
-                      width / k > WEIGHTS || rounds < 0 || rounds > 100))
+    if (!a.failed && (k < 1 || shape[1] != k || other != e || rows != width || width < k ||
+                      width % k || width / k > WEIGHTS || rounds < 0 || rounds > 100))
         refuse(&a, "expected blocks of products in a square matrix, three by three at most");
     if (a.failed)
         return finish(&a, NULL);

@@ -71,13 +71,15 @@ static Memory memory_of(Arrays *a, PyObject *W, PyObject *used, long least, int 
     Py_ssize_t shape[3] = {0, 0, 0};
     long blocks = integer(a, used);
     m.W = more ? writable_array(a, W, 3, shape, &m.e) : shaped_array(a, W, 3, shape, &m.e);
-    m.n = shape[2], m.k = shape[1] / 2, m.p = (Py_ssize_t)blocks * m.k, m.blocks = shape[0];
-    if (!a->failed && (m.n < 1 || m.k < 1 || shape[1] % 2 || blocks < least || blocks + more > shape[0] ||
+    m.n = shape[2], m.k = shape[1] / 2, m.blocks = shape[0];
+    if (!a->failed && (m.n < 1 || m.k < 1 || shape[1] % 2 || blocks < least || blocks > shape[0] - more ||
                        (m.e != sizeof(double) && m.e != sizeof(zdouble)))) {
         PyErr_Format(PyExc_ValueError, "a memory of %zd by %zd by %zd entries of %zd bytes does not "
-                     "have %ld blocks", shape[0], shape[1], shape[2], (Py_ssize_t)m.e, blocks + more);
+                     "have %ld blocks and %d more", shape[0], shape[1], shape[2], (Py_ssize_t)m.e, blocks,
+                     more);
         a->failed = 1;
     }
+    m.p = a->failed ? 0 : (Py_ssize_t)blocks * m.k;
     return m;
 }
 
@@ -257,8 +259,10 @@ static void room_of(Arrays *a, RowStep *s, Memory w, PyObject *room, PyObject *q
     s->smaller = array(a, room, w.blocks * 2 * w.k * w.n, w.e, WRITE);
     Py_ssize_t low = s->m < s->lowest ? s->m : s->lowest, others = s->m - low;
     if (s->lowest < 0 || s->q < w.k || s->q % w.k || s->q > w.p || s->q + w.k > w.blocks * w.k ||
-        low + (others < w.k ? others : w.k) > s->q)
+        low + (others < w.k ? others : w.k) > s->q) {
         refuse(a, "the smaller memory has no room for its vectors");
+        s->q = 0; /* sizes follow from it */
+    }
 }
 
 /* rows_step(W, used, room for a smaller memory or None, its vectors, how many of them are lowest Ritz

@@ -53,6 +53,8 @@ static const double *units(Arrays *a, PyObject *object, PyObject *by_rows, Layou
     const double *X = shaped_array(a, object, 2, shape, &entry);
     if (entry != sizeof(double))
         refuse(a, "expected double precision");
+    else if (shape[0] < 1 || shape[1] < 1)
+        refuse(a, "a matrix has no entries");
     by->rows = by_rows == Py_True;
     by->n = shape[by->rows], by->k = shape[!by->rows];
     return X;
@@ -138,15 +140,17 @@ PyObject *vector_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays o = {.count = 0};
     Py_ssize_t n;
-    double a, b, c;
-    if (!counted(count, 6) || !PyArg_ParseTuple(args[2], "ddd", &a, &b, &c))
+    double squares[3];
+    if (!counted(count, 6))
         return NULL;
+    few_numbers(&o, args[2], 3, squares);
     const double *x = flat(&o, args[0], &n), *u = doubles(&o, args[1], n, READ);
     double M = number(&o, args[3]), t = number(&o, args[4]);
     double *out = doubles(&o, args[5], n, WRITE);
     if (o.failed)
         return finish(&o, NULL);
     Py_BEGIN_ALLOW_THREADS
+    double a = squares[0], b = squares[1], c = squares[2];
     double h = 0.5 * t, minus = 1.0 - h * b, hhac = h * h * (a * c);
     double D = minus * (1.0 + h * b) + hhac, P = (minus * minus - hhac) / D, Q = t * a / D;
     double grown = 1.5 - 0.5 * (P * P * a + 2.0 * (P * b * Q) + Q * Q * c);
@@ -175,9 +179,10 @@ PyObject *vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays o = {.count = 0};
     Py_ssize_t n;
-    double a, b, c, out[2] = {0};
-    if (!counted(count, 10) || !PyArg_ParseTuple(args[2], "ddd", &a, &b, &c))
+    double squares[3], out[2] = {0};
+    if (!counted(count, 10))
         return NULL;
+    few_numbers(&o, args[2], 3, squares);
     const double *x = flat(&o, args[0], &n), *u = doubles(&o, args[1], n, READ);
     double M = number(&o, args[3]), gu = number(&o, args[4]), t = number(&o, args[5]);
     const double *G = doubles(&o, args[6], n, READ), *G_new = doubles(&o, args[7], n, READ);
@@ -185,7 +190,7 @@ PyObject *vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (o.failed)
         return finish(&o, NULL);
     Py_BEGIN_ALLOW_THREADS
-    Turn by = vector_turn(a, b, c, M, gu, t);
+    Turn by = vector_turn(squares[0], squares[1], squares[2], M, gu, t);
     add_pair(n, x, u, G, G_new, &by, to.s, to.y, to.is_single, out);
     Py_END_ALLOW_THREADS
     return finish(&o, Py_BuildValue("dd", out[0], out[1]));
@@ -196,9 +201,10 @@ PyObject *vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *plain_vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays o = {.count = 0};
-    double a, b, c, out[2] = {0};
-    if (!counted(count, 11) || !PyArg_ParseTuple(args[2], "ddd", &a, &b, &c))
+    double squares[3], out[2] = {0};
+    if (!counted(count, 11))
         return NULL;
+    few_numbers(&o, args[2], 3, squares);
     Block to = block_of(&o, args[8], args[9], WRITE);
     const double *x = doubles(&o, args[0], to.n, READ), *u = doubles(&o, args[1], to.n, READ);
     double M = number(&o, args[3]), gu = number(&o, args[4]), t = number(&o, args[5]);
@@ -208,7 +214,7 @@ PyObject *plain_vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t co
         return finish(&o, NULL);
     char *s = newest(&to, 0), *y = newest(&to, 1);
     Py_BEGIN_ALLOW_THREADS
-    Turn by = vector_turn(a, b, c, M, gu, t);
+    Turn by = vector_turn(squares[0], squares[1], squares[2], M, gu, t);
     for (Py_ssize_t i = 0; i < to.n; i += PART) {
         size_t at = (size_t)i * to.entry;
         add_pair(width_of(&to, i), x + i, u + i, G + i, G_new + i, &by, s + at, y + at,

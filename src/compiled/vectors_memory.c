@@ -52,9 +52,8 @@ Block block_of(Arrays *a, PyObject *object, PyObject *used, enum Access access)
 {
     Block b = {.entry = sizeof(double)};
     Py_ssize_t shape[2] = {0, 0};
-    b.start = shaped_array(a, object, 2, shape, &b.entry);
-    if (!a->failed && access == WRITE && a->views[a->count - 1].readonly)
-        refuse(a, "the block of pairs cannot be written to");
+    b.start = access == WRITE ? writable_array(a, object, 2, shape, &b.entry)
+                              : shaped_array(a, object, 2, shape, &b.entry);
     if (a->failed)
         return b;
     b.most = shape[0] / 2, b.n = shape[1];
@@ -133,9 +132,12 @@ PyObject *plain_products(PyObject *self, PyObject *const *args, Py_ssize_t count
 {
     Arrays a = {.count = 0};
     double scales[2];
-    if (!counted(count, 8) || !PyArg_ParseTuple(args[5], "dd", &scales[0], &scales[1]))
+    if (!counted(count, 8))
         return NULL;
+    few_numbers(&a, args[5], 2, scales);
     int has_pair = args[2] != Py_None;
+    if (has_pair != (args[3] != Py_None))
+        refuse(&a, "a pair is s and y, or neither of them");
     Block b = block_of(&a, args[0], args[1], has_pair ? WRITE : READ);
     const double *s = optional_array(&a, args[2], b.n, sizeof(double));
     const double *y = optional_array(&a, args[3], b.n, sizeof(double));
@@ -188,9 +190,11 @@ static void border(const Block *b, Py_ssize_t row, double sy, const double *foun
 PyObject *plain_squares(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    double small, large, finest;
-    if (!counted(count, 6) || !PyArg_ParseTuple(args[3], "ddd", &small, &large, &finest))
+    double limits[3];
+    if (!counted(count, 6))
         return NULL;
+    few_numbers(&a, args[3], 3, limits);
+    const double small = limits[0], large = limits[1], finest = limits[2];
     Block b = block_of(&a, args[0], args[1], READ);
     const double *D = optional_array(&a, args[2], b.n, sizeof(double));
     const double *before = array(&a, args[4], b.most * b.most, sizeof(double), READ);
