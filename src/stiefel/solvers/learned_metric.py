@@ -299,9 +299,8 @@ def still_invariant(
     if not (learned[0].metric.horizontal or any(leaf.metric.horizontal for leaf in learned[1:])):
         return learned, True
     if not isinstance(X, tuple):  # one matrix, or a stack
-        flags: tuple[bool, ...] = (
-            _is_small(geometry, X, at.rotation, learned[0].scale_of_gradient),
-        )
+        small = _is_small(geometry, X, at.rotation, learned[0].scale_of_gradient)
+        flags: tuple[bool, ...] = (small,)
     else:
         parts = zip(factors_and_leaves(geometry, X), parts_of(at.rotation), learned, strict=True)
         flags = tuple(
