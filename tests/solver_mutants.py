@@ -185,6 +185,22 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
+        "if not verdict > self.worst_columns:",
+        "if verdict < math.inf:",
+        "scales of columns that mislead are kept",
+        METRICS,
+        "mislead",
+    ),
+    Mutant(
+        METRIC,
+        "verdict = max(0.0, new.verdict + worse)",
+        "verdict = max(0.0, new.verdict - worse)",
+        "scales of columns that help are dropped",
+        METRICS,
+        "save_evaluations",
+    ),
+    Mutant(
+        METRIC,
         "return self._weigh(old, pair.curvature)",
         "return old",
         "frames: omega is not learned",

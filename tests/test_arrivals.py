@@ -14,15 +14,11 @@ from stiefel import Euclidean, Stiefel
 from stiefel.geometry.ray import Secant
 from stiefel.solvers import LearnedMetric, arrivals, memory, stack_pairs
 from stiefel.solvers.aims import matrix_aim, slope_and_curve
-from stiefel.solvers.learned_metric import (
-    Learned,
-    learned_squared_change,
-    metric_of,
-    raised_by_learned,
-)
+from stiefel.solvers.learned_metric import Learned
 from stiefel.solvers.memory import apply_inverse, remember, smoothed
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
+from stiefel.solvers.raising import learned_squared_change, metric_of, raised_by_learned
 from stiefel.solvers.secant_search import SearchStep
 from stiefel.solvers.stack_pairs import direction_apart, looked_at
 from stiefel.types import Gradient, Metric

@@ -23,7 +23,7 @@ from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.frames import framed
 from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Lowered, Secant
-from stiefel.solvers import leaf_kinds, learned_metric, leaves, memory
+from stiefel.solvers import leaf_kinds, leaves, memory, raising
 from stiefel.solvers.aims import matrix_aim
 from stiefel.solvers.leaf_kinds import FLAT, FRAMED, MATRIX, SPAN, TURNS, UNITS
 from stiefel.solvers.learned_metric import Learned
@@ -264,7 +264,7 @@ def test_a_straight_pair_is_that_of_the_text(seed, which):
     length = leaves.squared_length_of(geometry, pair)
     assert length == pytest.approx(np.vdot(y, y).real, rel=1e-13)
     for omega in (1.0, 3.0):
-        change = learned_metric._leaf_change(geometry, X, pair, Metric(omega=omega))
+        change = raising.leaf_change(geometry, X, pair, Metric(omega=omega))
         raised = geometry.raise_index(X, y, Metric(omega=omega))
         assert change == pytest.approx(np.vdot(y, raised).real, rel=1e-12)
 

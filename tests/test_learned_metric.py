@@ -17,7 +17,7 @@ from stiefel.geometry.metric import mean_metric, spread
 from stiefel.geometry.ray import squares
 from stiefel.objectives import Brockett, KohnSham, Procrustes
 from stiefel.solvers import METHODS
-from stiefel.solvers.learned_metric import LearnedMetric
+from stiefel.solvers.learned_metric import LearnedMetric, _mistake
 from stiefel.solvers.problem import Gradient
 
 AUTO = replace(METHODS["auto"], rows=None)  # what is learned about A takes the metric's place
@@ -210,6 +210,45 @@ def spent_on(fun, starts, **options):
     return sum(run.nfev for run in runs)
 
 
+def kernel_discrepancy(seed: int, samples: int, n: int = 25) -> Any:
+    """Of two domains seen through X, less their variance: the first steps show a D that misleads."""
+    rng = np.random.default_rng(seed)
+    widths, other = np.geomspace(2.0, 0.5, n), rng.uniform(0.7, 1.4, n)
+    shift = 0.8 * rng.standard_normal(n) * (rng.random(n) < 0.4)
+    first, second = rng.standard_normal((2, samples, n)) * widths
+    Z = np.concatenate([first, second * other + shift])
+    signs = np.repeat([1.0, -1.0], samples) / samples
+    weights, variance = np.outer(signs, signs), 0.02 * np.cov(Z.T)
+
+    def fun(X):
+        U, V = Z @ X, variance @ X
+        squares = np.sum(U * U, axis=1)
+        K = weights * np.exp((2 * U @ U.T - squares - squares[:, None]) / 16)
+        return K.sum() - np.vdot(X, V), -0.25 * Z.T @ (K.sum(1)[:, None] * U - K @ U) - 2 * V
+
+    return fun
+
+
+def test_columns_that_mislead_are_dropped():
+    """556 evaluations, with them 647."""
+    starts = [stiefel.Grassmann().random(25, 6, seed=seed) for seed in range(4)]
+    spent = 0
+    for seed, samples in ((0, 40), (5, 40), (0, 100), (2, 100)):
+        fun = kernel_discrepancy(seed, samples)
+        assert stiefel.check_gradient(fun, starts[0])
+        spent += spent_on(fun, starts, manifold=stiefel.Grassmann(), rtol=1e-6)
+    assert spent <= 600, spent
+
+
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_the_mistake_of_columns_is_what_they_add_to_the_product_of_traces(dtype):
+    rng = np.random.default_rng(6)
+    P, R, D = (positive(rng, 4, 20.0, dtype) for _ in range(3))
+    expected = np.log(product_of_traces(D, P, R) / product_of_traces(np.eye(4), P, R))
+    assert _mistake(None, D, P, R) == pytest.approx(expected, rel=1e-12)
+    assert _mistake(None, D, P, 0.0 * R) == 0.0
+
+
 def test_a_leaf_whose_gradient_starts_at_zero_is_not_frozen():
     """½‖F − P B‖² with phases P and the best free B for the first ones."""
     rng = np.random.default_rng(8)
@@ -278,7 +317,7 @@ def test_scales_of_columns_do_not_spoil_rotations():
 
 
 def test_columns_are_left_alone_where_the_first_steps_show_no_scales():
-    """Procrustes: one operator for all columns.  A D from late steps costs a tenth more."""
+    """Procrustes: one operator for all columns.  A D from late steps costs a little, until it is dropped."""
     rng, n, k = np.random.default_rng(4), 150, 15
     U, Q, X = (stiefel.random_point(n, m, seed=m + i) for i, m in enumerate((n, n, k)))
     A = (U * np.linspace(1.0, 10.0, n)) @ Q.T
@@ -288,7 +327,7 @@ def test_columns_are_left_alone_where_the_first_steps_show_no_scales():
         spent_on(objective, starts, method=replace(AUTO, metric=metric), rtol=1e-6)
         for metric in (LearnedMetric(), LearnedMetric(early=10**6))
     ]
-    assert spent[0] <= 0.95 * spent[1], spent
+    assert spent[0] <= 0.98 * spent[1], spent
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])

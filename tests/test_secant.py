@@ -14,11 +14,12 @@ from stiefel.geometry import ray as ray_formulas
 from stiefel.geometry.cayley import Grams
 from stiefel.geometry.metric import Metric
 from stiefel.geometry.ray import Lowered
-from stiefel.solvers.learned_metric import Learned, learned_squared_change, squared_length
+from stiefel.solvers.learned_metric import Learned
 from stiefel.solvers.leaves import pairs_of
 from stiefel.solvers.memory import no_pairs, remember
 from stiefel.solvers.noise import Watch
 from stiefel.solvers.problem import Problem
+from stiefel.solvers.raising import learned_squared_change, squared_length
 from stiefel.solvers.secant_search import SecantSearch
 
 

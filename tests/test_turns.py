@@ -19,8 +19,8 @@ from stiefel.geometry.ray import Lowered
 from stiefel.geometry.turns import CompiledRotationRay, RotationRay
 from stiefel.solvers import aims, memory, stack_pairs
 from stiefel.solvers.aims import matrix_aim
-from stiefel.solvers.learned_metric import _leaf_change
 from stiefel.solvers.leaves import squared_length_of
+from stiefel.solvers.raising import leaf_change
 from stiefel.types import Metric
 
 KERNELS = kernels_for(np.zeros(1)).compiled
@@ -100,7 +100,7 @@ def test_the_ray(seed, shape, drift, t):
     assert found.slope == pytest.approx(np.vdot(new.G, pair.s), rel=1e-12, abs=1e-12)
     for asked in (
         lambda pair: squared_length_of(geometry, pair),
-        lambda pair: _leaf_change(geometry, Q, pair, Metric()),
+        lambda pair: leaf_change(geometry, Q, pair, Metric()),
     ):
         assert asked(found) == pytest.approx(asked(pair), rel=1e-13)
 

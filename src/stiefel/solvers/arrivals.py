@@ -178,7 +178,7 @@ def _taught(
     unit: float,
 ) -> Learned:
     """What is known of a leaf, from what the kernel has found; its ``part`` of the balance."""
-    metric, P, R, weight, judged, ratio, turned, moved, steps, gradient, N, W, old_unit = old
+    metric, P, R, weight, judged, ratio, turned, moved, steps, gradient, N, W, old_unit, *rest = old
     D, omega, horizontal, scale, scales = metric
     if fact is not None:
         weight, judged, ratio, turned, moved, omega, seen, replaced = fact
@@ -194,4 +194,4 @@ def _taught(
             scales = own.astype(x.dtype).reshape(*x.shape[:-2], 1, 1)
     sums = weight, judged, ratio, turned, moved
     metric = Metric(D, omega, horizontal, scale, scales)
-    return Learned(metric, P, R, *sums, steps + 1, gradient, N, W, old_unit)
+    return Learned(metric, P, R, *sums, steps + 1, gradient, N, W, old_unit, *rest)

@@ -26,21 +26,13 @@ from stiefel.types import Aim, Cotangent, Curve, Gradient, Manifold, Point, Stat
 from . import memory, plain_pairs, row_leaves
 from .aims import matrix_aim, matrix_arrival, slope_and_curve
 from .arrivals import leaves_arrival
-from .learned_metric import (
-    Learned,
-    LearnedMetric,
-    first_scale,
-    learned_squared_change,
-    metric_of,
-    raised_by_learned,
-    squared_length,
-    still_invariant,
-)
-from .leaves import parts_of
+from .learned_metric import Learned, LearnedMetric, still_invariant
+from .leaves import first_scale, parts_of
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
 from .noise import Watch
 from .parameters import check_choice, check_integer, check_open_interval, check_positive
 from .problem import LEAST_COSINE, Problem
+from .raising import learned_squared_change, metric_of, raised_by_learned, squared_length
 from .row_leaves import direction_of_leaves, with_columns
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds

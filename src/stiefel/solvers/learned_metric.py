@@ -10,11 +10,11 @@ geometric mean; ω = (Σ‖T‖² Σ‖A‖² / Σ‖S‖² Σ‖B‖²)^{1/2} l
 invariant under scaling of f and under X → XQ.  From the third step on, ω is compared with the one
 in use at every step that is looked at, and D when Σ w has grown by a tenth; a new one is taken
 only when it differs materially.  The first steps are a fair sample of directions, later ones are
-what was left over: a D that the first ones did not show must differ much more.  Leaves of a tree
-and matrices of a stack have scales of their own, from the steps in which they moved.  These are
-ratios of plain lengths ‖y‖ and ‖s‖, and φ must be plain where they are all that is learned: frames
-of a tree begin with ω = 1.  With n = k there is no normal part, with k = 1 there is one column: D
-and ω are then left alone.
+what was left over: a D that the first ones did not show must differ much more, and one that does
+worse than I on steps that did not make it is dropped.  Leaves of a tree and matrices of a stack
+have scales of their own, from the steps in which they moved.  These are ratios of plain lengths ‖y‖
+and ‖s‖, and φ must be plain where they are all that is learned: frames of a tree begin with ω = 1.
+With n = k there is no normal part, with k = 1 there is one column: D and ω are then left alone.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stiefel.backends.base import Kernels
 from stiefel.geometry import compiled
 from stiefel.geometry import metric as metrics
 from stiefel.geometry.compiled import faster, has_few_columns
 from stiefel.geometry.framed import Framed, Split
-from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import (
     Curvature,
     Secant,
@@ -43,13 +42,13 @@ from stiefel.geometry.ray import (
 from stiefel.geometry.wide import WideCurvature, wide_squares
 from stiefel.types import Array, Gradient, Manifold, Metric
 
-from .leaves import balanced, factors_and_leaves, pairs_of, parts_of, squared_length_of
-from .problem import Problem, array_kernels
+from .leaves import balanced, factors_and_leaves, pairs_of, parts_of
+from .problem import array_kernels
+from .row_memory import small
 
 DWARFED_NORMAL_PART = 1e5  # rounding errors of a rotation part: less tells nothing
 DOUBLE = float(np.finfo(np.float64).eps)  # of the numbers that compiled kernels take
 INVARIANT_ULPS = 100.0  # the same in single precision; `test_spans_in_single_precision`
-_metric, _scale = attrgetter("metric"), attrgetter("scale")
 INVARIANCE = 1e-11  # a rotation part smaller than this, relative to the first gradient, is rounding
 
 
@@ -69,6 +68,7 @@ class Learned(NamedTuple):
     weights: Array = None  # of the matrices of this leaf, what is known of their stiffness
     stiffness: Array = None  # Σ w log(‖y‖²/‖s‖²) of each
     unit: float = 0.0  # ‖y‖²/‖s‖² of the first step: the logarithms above are relative to it
+    verdict: float = 0.0  # how much worse D did than I on steps that did not make it
 
     def counted(self) -> Learned:
         """The same after a step that tells nothing, or was not looked at."""
@@ -79,7 +79,7 @@ class Learned(NamedTuple):
         metric, (D, omega, horizontal, old, scales) = self.metric, self.metric
         if scale != old:
             metric = Metric(D, omega, horizontal, scale, scales)
-        return Learned(metric, *self[1:10], weights, stiffness, unit)
+        return Learned(metric, *self[1:10], weights, stiffness, unit, self.verdict)
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ class LearnedMetric:
     # that are all looked at: test_spans_are_looked_at_less.  A D that they do not show …
     early: int = 8
     late_change: float = 10.0  # … must differ by more than this from the identity
+    # Σ log of what D makes worse, since it last did better: test_columns_that_mislead_are_dropped.
+    worst_columns: float = 0.8
     least_share: float = 1e-8  # of a step; what moves less is not learned from
     omega_of_leaves: float = 1.0  # of frames in a tree at first; `test_frames_of_trees_are_plain`
 
@@ -128,7 +130,10 @@ class LearnedMetric:
         if self.passes_over(learned):
             return one_more_step(learned)
         if not isinstance(X, tuple) and len(X.shape) == 2:
-            return (self._look(geometry, X, pair, learned[0]),)
+            old, new = learned[0], self._look(geometry, X, pair, learned[0])
+            looked = new.P is not None and new.P is not old.P
+            k = array_kernels(geometry, X)
+            return (self._judged(k, old, new) if looked else new,)
         factors, parts = getattr(geometry, "factors", (geometry,)), parts_of(X)
         seen = tuple(map(self._look, factors, parts, pairs_of(pair), learned))
         return balanced(geometry, X, pair, seen, self.memory, self.least_share)
@@ -162,7 +167,22 @@ class LearnedMetric:
             omega = omega if horizontal else turned
             metric = Metric(room[2] if replaced else D, omega, horizontal, scale, scales)
         sums = (sA, tA), (sN, tN), old.steps + 1
-        return Learned(metric, room[0], room[1], weight, judged, ratio, *sums, *old[9:])
+        new = Learned(metric, room[0], room[1], weight, judged, ratio, *sums, *old[9:])
+        return self._judged(None, old, new)
+
+    def _judged(self, k: Kernels | None, old: Learned, new: Learned) -> Learned:
+        """``new``, without its D if that does worse than I on steps that did not make it."""
+        D = old.metric.D
+        if D is not new.metric.D:
+            return new._replace(verdict=0.0)
+        if D is None or old.steps % self.thinning:
+            return new
+        fade = (old.ratio / new.ratio) ** self.power
+        worse = _mistake(k, D, new.P - fade * old.P, new.R - fade * old.R)
+        verdict = max(0.0, new.verdict + worse)
+        if not verdict > self.worst_columns:
+            return new._replace(verdict=verdict)
+        return new._replace(metric=new.metric._replace(D=None), judged=math.inf)
 
     @cached_property
     def numbers(self) -> tuple[float, ...]:
@@ -327,84 +347,6 @@ def product_pair(
     return pair_of_leaves(pairs) if isinstance(s, tuple) else pairs[0]
 
 
-def metric_of(geometry: Manifold, learned: tuple[Learned, ...]) -> Any:
-    """In the form that the geometry takes: one metric, or one a leaf."""
-    if not hasattr(geometry, "factors"):
-        return learned[0].metric
-    return tuple(map(_metric, learned))
-
-
-def raised_by_learned(
-    problem: Problem,
-    x: Array,
-    learned: tuple[Learned, ...],
-    aux: Any,
-    overwrite: bool,
-    G: Array,
-) -> Array:
-    """φ(G), a tangent, in the preconditioner's metric or in the learned one.
-
-    With ``overwrite`` it may take the place of G.
-    """
-    geometry = problem.geometry
-    if problem.precond is not None:
-        T = geometry.raise_index(x, problem.preconditioned(x, G, aux))
-        if geometry.dot(G, T) > 0:
-            return T
-        # A preconditioner that is not positive here is left aside, as in every other method.
-    raise_index = geometry.raise_onto if overwrite else geometry.raise_index
-    return raise_index(x, G, metric_of(geometry, learned))
-
-
-def learned_squared_change(
-    problem: Problem, x: Array, pair: Secant, learned: tuple[Learned, ...], aux: Any
-) -> float:
-    """⟨y, φ(y)⟩ of the change y of the gradient along a step to x."""
-    geometry, y = problem.geometry, pair.y
-    if problem.precond is None:
-        if not isinstance(y, tuple):
-            metric = learned[0].metric
-            return metric.scale * _leaf_change(geometry, x, pair, metric)
-        metrics = metric_of(geometry, learned)
-        changes = map(_leaf_change, geometry.factors, x, pairs_of(pair), metrics)  # type: ignore[attr-defined]
-        return math.fsum(map(mul, map(_scale, metrics), changes))
-    return float(geometry.dot(y, raised_by_learned(problem, x, learned, aux, False, y)))
-
-
-def squared_length(geometry: Manifold, pair: Secant) -> float:
-    """⟨y, y⟩ of the change y of the gradient along a step."""
-    if not pair.leaves:
-        return squared_length_of(geometry, pair)
-    factors = geometry.factors  # type: ignore[attr-defined]
-    return math.fsum(map(squared_length_of, factors, pair.leaves))
-
-
-def _leaf_change(factor: Manifold, x: Array, pair: Secant, metric: Metric) -> float:
-    if pair.square is not None:
-        return float(pair.square)
-    if pair.curvature is None:
-        return factor.dot(pair.y, factor.raise_index(x, pair.y, metric))
-    k, omega = array_kernels(factor, x), 0.0 if metric.horizontal else metric.omega
-    if isinstance(pair.curvature, Split):
-        return pair.curvature.squared_change(omega)
-    if len(x.shape) == 2 and (fast := faster(k, x)):
-        return float(fast.squared_change(k, pair.curvature, metric.D, omega))
-    return float(change(k, pair.curvature, metric.D, omega, metric.scales))
-
-
-def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
-    """What makes the first step along T as long as ``length`` for each column, whatever f is.
-
-    A preconditioner knows its own scale.
-    """
-    geometry = problem.geometry
-    if problem.precond is not None:
-        return min(1.0, longest / (geometry.bounded_length(T) or math.inf))
-    columns = sum(_columns(part) for part in parts_of(x))
-    square = geometry.dot(T, T)  # 0: the gradient was a rounding error, normal to the manifold
-    return length * math.sqrt(columns / square) if square else 1.0
-
-
 def _horizontal(learned: tuple[Learned, ...], flags: tuple[bool, ...]) -> tuple[Learned, ...]:
     """``learned`` with the rotation parts dropped, or not, leaf by leaf."""
     return tuple(
@@ -428,14 +370,18 @@ def only_turns(seen: Any) -> bool:
     return seen is None or (type(seen) is Split and seen.normal_step == 0.0)
 
 
+def _mistake(k: Kernels | None, D: Array, SS: Array, TT: Array) -> float:
+    """log Tr(SᴴS D⁻¹) Tr(TᴴT D), which a good D makes small, less that of I."""
+    if k is not None:
+        D, SS, TT = small(k, D), small(k, SS), small(k, TT)
+    own = np.vdot(np.linalg.inv(D), SS).real * np.vdot(D, TT).real
+    plain = SS.trace().real * TT.trace().real
+    return math.log(own / plain) if min(own, plain) > 0 else 0.0  # of rounding errors
+
+
 def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:
     zero = 0.0 * array_kernels(factor, x).gram(x, x)
     return zero, zero
-
-
-def _columns(x: Array) -> int:
-    shape = tuple(x.shape)
-    return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1
 
 
 def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:

@@ -22,7 +22,7 @@ from stiefel.geometry.wide import WideCurvature
 from stiefel.types import Array, Manifold, Metric
 
 from .leaf_kinds import has_stacks, leaf_kinds
-from .problem import array_kernels
+from .problem import Problem, array_kernels
 
 
 def factors_and_leaves(geometry: Manifold, X: Array) -> list[tuple[Any, Array]]:
@@ -180,3 +180,21 @@ def _squares(factor: Manifold, x: Array, size: int, C: Array) -> Array:
         return np.array([factor.dot(C, C)])
     k = array_kernels(factor, x)
     return np.asarray(k.to_numpy(matrix_squares(k, C)), dtype=float).ravel()
+
+
+def first_scale(problem: Problem, x: Array, T: Array, length: float, longest: float) -> float:
+    """What makes the first step along T as long as ``length`` for each column, whatever f is.
+
+    A preconditioner knows its own scale.
+    """
+    geometry = problem.geometry
+    if problem.precond is not None:
+        return min(1.0, longest / (geometry.bounded_length(T) or math.inf))
+    columns = sum(_columns(part) for part in parts_of(x))
+    square = geometry.dot(T, T)  # 0: the gradient was a rounding error, normal to the manifold
+    return length * math.sqrt(columns / square) if square else 1.0
+
+
+def _columns(x: Array) -> int:
+    shape = tuple(x.shape)
+    return math.prod(shape[:-2]) * shape[-1] if len(shape) >= 2 else 1

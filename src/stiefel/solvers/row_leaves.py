@@ -29,16 +29,11 @@ from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Secant, pair_of_leaves
 from stiefel.types import Array, Cotangent, Gradient, Leaves, Manifold, Point, Tangent
 
-from .learned_metric import (
-    Learned,
-    LearnedMetric,
-    learned_squared_change,
-    raised_by_learned,
-    squared_length,
-)
+from .learned_metric import Learned, LearnedMetric
 from .leaves import pairs_of, parts_of
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
 from .problem import Problem
+from .raising import learned_squared_change, raised_by_learned, squared_length
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import Looking, StepEnds
 from .secant_search import SearchStep

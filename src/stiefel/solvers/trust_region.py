@@ -28,10 +28,11 @@ from typing import Any, NamedTuple
 from stiefel.geometry.metric import CANONICAL
 from stiefel.types import Array, Gradient, Metric, Point, Status
 
-from .learned_metric import Learned, LearnedMetric, metric_of, product_pair, still_invariant
+from .learned_metric import Learned, LearnedMetric, product_pair, still_invariant
 from .noise import LONGEST_TESTIMONY, MARGIN, Kind, Watch, Witness, is_doubtful, judge, measured
 from .parameters import check_open_interval, check_positive
 from .problem import Problem
+from .raising import metric_of
 from .steihaug import ModelStep, truncated_cg
 
 POOR, GOOD = 0.25, 0.75  # of the predicted decrease
