@@ -211,7 +211,7 @@ def spent_on(fun, starts, **options):
 
 
 def kernel_discrepancy(seed: int, samples: int, n: int = 25) -> Any:
-    """Of two domains seen through X, less their variance: the first steps show a D that misleads."""
+    """Of two domains seen through X, less their variance: the first steps mislead."""
     rng = np.random.default_rng(seed)
     widths, other = np.geomspace(2.0, 0.5, n), rng.uniform(0.7, 1.4, n)
     shift = 0.8 * rng.standard_normal(n) * (rng.random(n) < 0.4)
@@ -317,7 +317,7 @@ def test_scales_of_columns_do_not_spoil_rotations():
 
 
 def test_columns_are_left_alone_where_the_first_steps_show_no_scales():
-    """Procrustes: one operator for all columns.  A D from late steps costs a little, until it is dropped."""
+    """Procrustes: one operator for all columns.  A late D costs a little, until it is dropped."""
     rng, n, k = np.random.default_rng(4), 150, 15
     U, Q, X = (stiefel.random_point(n, m, seed=m + i) for i, m in enumerate((n, n, k)))
     A = (U * np.linspace(1.0, 10.0, n)) @ Q.T

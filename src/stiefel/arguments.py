@@ -14,13 +14,14 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from stiefel.backends.arrays import describe, in_native_order, library
-from stiefel.backends.host import DIRECT, Passage, passage_of
+from stiefel.backends.host import DIRECT, Passage, joined, passage_of
 from stiefel.backends.ranks import ALONE, Alone, Ranks
 from stiefel.function.counted import CountedObjective
 from stiefel.function.differences import DIFFERENCE_RULES
 from stiefel.function.on_ranks import RankObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry.checks import check_array
+from stiefel.geometry.doubled import doubled
 from stiefel.geometry.layout import layout
 from stiefel.geometry.rotations import determinant_signs
 from stiefel.runs.stopping import (
@@ -35,7 +36,7 @@ from stiefel.runs.stopping import (
     SmallDecrease,
     any_of,
 )
-from stiefel.types import Array, Manifold, Manifolds, Solver
+from stiefel.types import Array, LibraryManifold, Manifold, Manifolds, Solver
 
 from .geometry import Euclidean, Product, Stiefel
 from .habits import method_name
@@ -126,6 +127,21 @@ def host_passages(leaves: NamedLeaves, solver: Solver) -> tuple[Passage, ...]:
         return passage_of(leaf) if ours and _is_ours(solver) else DIRECT
 
     return tuple(one(leaf, manifold) for leaf, manifold, _ in leaves.values())
+
+
+def doubled_passages(leaves: NamedLeaves, passages: tuple[Passage, ...]) -> tuple[Passage, ...]:
+    """The same, with complex unit vectors as real ones inside."""
+
+    def one(passage: Passage, name: str, leaf: Array, manifold: LibraryManifold) -> Passage:
+        hosted = passage.inward(leaf)
+        inner = doubled(manifold, hosted)
+        if inner is None:
+            return passage
+        manifold.check_point(hosted, name)  # while it has the user's shape
+        return joined(passage, inner)
+
+    each = zip(passages, leaves.items(), strict=True)
+    return tuple(one(passage, name, *known[:2]) for passage, (name, known) in each)
 
 
 def _is_ours(x: Any) -> bool:

@@ -37,6 +37,7 @@ from .agreement import agree, check_value, guarded, join, shared_callback
 from .arguments import (
     NamedLeaves,
     bind,
+    doubled_passages,
     host_passages,
     leaves_of,
     objective_of,
@@ -140,6 +141,10 @@ class Task:
         self.passages = (DIRECT,) * len(known)
         if self.nonsmooth is None:
             self.passages = host_passages(self.leaves, self.solver)
+        plain = self.comm is None and self.nonsmooth is None and self.precond is None
+        remade = plain and getattr(self.solver, "framed", False)
+        if remade:
+            self.passages = doubled_passages(self.leaves, self.passages)
         hosted = {
             name: (passage.inward(leaf), *others)
             for passage, (name, (leaf, *others)) in zip(self.passages, known, strict=True)
@@ -151,8 +156,7 @@ class Task:
         self.eps = geometry.eps(X)
         self.term: Sum | None = None
         given = self.X
-        plain = self.comm is None and self.nonsmooth is None and self.precond is None
-        if plain and getattr(self.solver, "framed", False):
+        if remade:
             self.geometry, self.X = framed(geometry, self.X)
         self.is_framed = self.X is not given
         if self.nonsmooth is not None:

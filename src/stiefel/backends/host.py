@@ -38,6 +38,16 @@ def _same(x: Array) -> Array:
     return x
 
 
+def joined(outer: Passage, inner: Passage) -> Passage:
+    """Inward by ``outer`` first; outward by it last."""
+    inward, outward = outer.inward, outer.compiled or outer.outward
+    return Passage(
+        lambda g: inner.inward(inward(g)),
+        lambda a: outer.outward(inner.outward(a)),
+        lambda a: outward(inner.outward(a)),
+    )
+
+
 DIRECT = Passage(_same, _same)  # the solvers compute in the user's library
 
 
@@ -91,4 +101,4 @@ def are_compiled(functions: Iterable[Any]) -> bool:
     return jax is not None and all(isinstance(f, jax.stages.Wrapped) for f in functions)
 
 
-__all__ = ["DIRECT", "Passage", "are_compiled", "passage_of"]
+__all__ = ["DIRECT", "Passage", "are_compiled", "joined", "passage_of"]

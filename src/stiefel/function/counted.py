@@ -281,7 +281,8 @@ class CountedObjective:
             raise TypeError("the gradient is None; fun must return it, or jac must be given")
         if self._single:
             like, G = self._leaves[0], gradient
-            if type(G) is not np.ndarray or G.shape != like.shape or G.dtype != like.dtype:
+            right = type(G) is np.ndarray and G.shape == like.shape and G.dtype == like.dtype
+            if not (right and self._direct):
                 G = self._inward((validated_gradient(G, like, "the gradient"),))
             return G if self.scale == 1.0 else self.scale * G
         parts = self._tree.flatten(gradient, "the gradient")

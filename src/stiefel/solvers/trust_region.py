@@ -42,7 +42,7 @@ MOST_DOUBTS = 12
 # A residual reduced further than this in one step is not worth its products, and beneath the
 # rounding of the gradient conjugate gradients find negative curvature that is not there.
 LEAST_FACTOR = 1e-4
-LEARNING = LearnedMetric()
+LEARNING = LearnedMetric(worst_columns=math.inf)  # products are fair samples: none misleads
 
 
 class State(NamedTuple):
