@@ -197,7 +197,7 @@ MUTANTS = (
         "verdict = max(0.0, new.verdict - worse)",
         "scales of columns that help are dropped",
         METRICS,
-        "save_evaluations",
+        "spans_whose_columns",
     ),
     Mutant(
         METRIC,

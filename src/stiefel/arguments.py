@@ -9,7 +9,7 @@ import difflib
 import inspect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from stiefel.runs.stopping import (
     SmallDecrease,
     any_of,
 )
-from stiefel.types import Array, LibraryManifold, Manifold, Manifolds, Solver
+from stiefel.types import Array, Manifold, Manifolds, Solver
 
 from .geometry import Euclidean, Product, Stiefel
 from .habits import method_name
@@ -129,19 +129,24 @@ def host_passages(leaves: NamedLeaves, solver: Solver) -> tuple[Passage, ...]:
     return tuple(one(leaf, manifold) for leaf, manifold, _ in leaves.values())
 
 
-def doubled_passages(leaves: NamedLeaves, passages: tuple[Passage, ...]) -> tuple[Passage, ...]:
-    """The same, with complex unit vectors as real ones inside."""
-
-    def one(passage: Passage, name: str, leaf: Array, manifold: LibraryManifold) -> Passage:
-        hosted = passage.inward(leaf)
-        inner = doubled(manifold, hosted)
-        if inner is None:
-            return passage
-        manifold.check_point(hosted, name)  # while it has the user's shape
-        return joined(passage, inner)
-
+def hosted(leaves: NamedLeaves, passages: Sequence[Passage]) -> NamedLeaves:
+    """The leaves as the solvers see them."""
     each = zip(passages, leaves.items(), strict=True)
-    return tuple(one(passage, name, *known[:2]) for passage, (name, known) in each)
+    return {name: (passage.inward(leaf), *rest) for passage, (name, (leaf, *rest)) in each}  # type: ignore[misc]
+
+
+def with_doubled(
+    leaves: NamedLeaves, passages: tuple[Passage, ...]
+) -> tuple[NamedLeaves, tuple[Passage, ...]]:
+    """`hosted` leaves and the passages to them, with complex unit vectors as real ones."""
+    inside, ways = dict(leaves), list(passages)
+    for i, (name, (leaf, manifold, distributed)) in enumerate(leaves.items()):
+        found = doubled(manifold, leaf)
+        if found is not None:
+            manifold.check_point(leaf, name)  # while it has the user's shape
+            ways[i] = joined(passages[i], found[0])
+            inside[name] = found[0].inward(leaf), found[1], distributed
+    return inside, tuple(ways)
 
 
 def _is_ours(x: Any) -> bool:

@@ -37,14 +37,15 @@ from .agreement import agree, check_value, guarded, join, shared_callback
 from .arguments import (
     NamedLeaves,
     bind,
-    doubled_passages,
     host_passages,
+    hosted,
     leaves_of,
     objective_of,
     preconditioner_of,
     rule_of,
     solver_of,
     suggest,
+    with_doubled,
 )
 from .habits import translate
 
@@ -137,19 +138,15 @@ class Task:
     # -- where the point lives -------------------------------------------------------------
 
     def _place(self) -> None:
-        known = self.leaves.items()
-        self.passages = (DIRECT,) * len(known)
+        self.passages = (DIRECT,) * len(self.leaves)
         if self.nonsmooth is None:
             self.passages = host_passages(self.leaves, self.solver)
         plain = self.comm is None and self.nonsmooth is None and self.precond is None
         remade = plain and getattr(self.solver, "framed", False)
+        inside = hosted(self.leaves, self.passages)
         if remade:
-            self.passages = doubled_passages(self.leaves, self.passages)
-        hosted = {
-            name: (passage.inward(leaf), *others)
-            for passage, (name, (leaf, *others)) in zip(self.passages, known, strict=True)
-        }
-        geometry, X = bind(self.tree, hosted, self.ranks)
+            inside, self.passages = with_doubled(inside, self.passages)
+        geometry, X = bind(self.tree, inside, self.ranks)
         X = tuple(map(own_copy, X)) if isinstance(X, tuple) else own_copy(X)
         self.geometry, self.X = geometry, feasible(geometry, X)
         self.restored = self.X is not X

@@ -7,6 +7,8 @@ gradient is measured as in the space around it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from stiefel.backends.host import Passage
@@ -18,14 +20,19 @@ from .unit import Oblique
 REAL = {"D": np.float64, "F": np.float32}
 
 
-def doubled(manifold: Manifold, x: Array) -> Passage | None:
-    """How points like x go to and from real arrays; None where they stay as they are."""
+@dataclass(frozen=True)
+class Doubled(Sphere):
+    """Of complex unit vectors."""
+
+
+def doubled(manifold: Manifold, x: Array) -> tuple[Passage, Manifold] | None:
+    """How points like x go to and from real arrays, and where; None if they stay as they are."""
     if type(x) is not np.ndarray or x.dtype.char not in REAL or not x.dtype.isnative:
         return None
     kind: type = type(manifold)  # a class of the user's sees what it is given
     if kind is Sphere and getattr(manifold, "B", None) is None:
-        return _side_by_side(x)
-    return _one_below_another(x) if kind is Oblique else None
+        return _side_by_side(x), Doubled()
+    return (_one_below_another(x), manifold) if kind is Oblique else None
 
 
 def _side_by_side(x: Array) -> Passage:

@@ -148,8 +148,8 @@ class LBFGS:
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
             if self.cost == "usual":
-                many = bool(self.metric) and at.G.ndim > 1 and at.G.shape[-1] > 1
-                most = plain_pairs.worth_keeping(at.G, most, many)
+                more = self.metric is not None and plain_pairs.wants_more(geometry, at.G)
+                most = plain_pairs.worth_keeping(at.G, most, more)
             pairs = plain_pairs.no_plain_pairs(
                 at.G, most, bool(self.metric) and plain_pairs.worth_scaling(at.G, self.cost)
             )

@@ -10,11 +10,12 @@ geometric mean; ω = (Σ‖T‖² Σ‖A‖² / Σ‖S‖² Σ‖B‖²)^{1/2} l
 invariant under scaling of f and under X → XQ.  From the third step on, ω is compared with the one
 in use at every step that is looked at, and D when Σ w has grown by a tenth; a new one is taken
 only when it differs materially.  The first steps are a fair sample of directions, later ones are
-what was left over: a D that the first ones did not show must differ much more, and one that does
-worse than I on steps that did not make it is dropped.  Leaves of a tree and matrices of a stack
-have scales of their own, from the steps in which they moved.  These are ratios of plain lengths ‖y‖
-and ‖s‖, and φ must be plain where they are all that is learned: frames of a tree begin with ω = 1.
-With n = k there is no normal part, with k = 1 there is one column: D and ω are then left alone.
+what was left over: a D that the first ones did not show must differ much more, and that of a span
+is dropped if it does worse than I on steps that did not make it.  Leaves of a tree and matrices of
+a stack have scales of their own, from the steps in which they moved.  These are ratios of plain
+lengths ‖y‖ and ‖s‖, and φ must be plain where they are all that is learned: frames of a tree begin
+with ω = 1.  With n = k there is no normal part, with k = 1 there is one column: D and ω are then
+left alone.
 """
 
 from __future__ import annotations
@@ -171,11 +172,14 @@ class LearnedMetric:
         return self._judged(None, old, new)
 
     def _judged(self, k: Kernels | None, old: Learned, new: Learned) -> Learned:
-        """``new``, without its D if that does worse than I on steps that did not make it."""
-        D = old.metric.D
+        """``new``, without its D if that does worse than I on steps that did not make it.
+
+        Of functions of the span: rotations of others say as much (test_many_solver.py).
+        """
+        D, horizontal = old.metric.D, new.metric.horizontal
         if D is not new.metric.D:
             return new._replace(verdict=0.0)
-        if D is None or old.steps % self.thinning:
+        if D is None or not horizontal or old.steps % self.thinning:
             return new
         fade = (old.ratio / new.ratio) ** self.power
         worse = _mistake(k, D, new.P - fade * old.P, new.R - fade * old.R)

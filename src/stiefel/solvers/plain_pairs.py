@@ -21,9 +21,11 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.numpy import axpy
+from stiefel.geometry.doubled import Doubled
 from stiefel.geometry.ray import PairPlace, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
+from . import memory as blocks
 from .memory import Pairs, bordered, free_row, place_for, room_for, rows_with
 from .stack_pairs import (
     LAST_STEPS,
@@ -74,7 +76,17 @@ def worth_keeping(G: Cotangent, memory: int, more: bool = False) -> int:
     size = _numbers(G).size
     if size >= LONG_PLAIN:
         return max(2 * memory // 5, 1)
-    return max(memory, min(3 * memory, ROOM_FOR_MORE // max(size, 1))) if more else memory
+    room = 2 * blocks.ROOM_OF_VECTOR if _is_alone(G) else ROOM_FOR_MORE
+    return max(memory, min(3 * memory, room // max(size, 1))) if more else memory
+
+
+def wants_more(geometry: Manifold, G: Cotangent) -> bool:
+    """Whether more pairs save much: of several vectors, and of a complex one."""
+    return not _is_alone(G) or isinstance(geometry, Doubled)
+
+
+def _is_alone(G: Cotangent) -> bool:
+    return bool(G.ndim == 1 or G.shape[-1] == 1)
 
 
 def worth_scaling(G: Cotangent, cost: str) -> bool:
