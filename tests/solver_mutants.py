@@ -313,6 +313,22 @@ MUTANTS = (
     ),
     Mutant(
         ROWS,
+        "nearly: float = 0.01",
+        "nearly: float = 0.03",
+        "functions of the span that an operator hardly explains are modelled",
+        "test_row_model.py",
+        "less_closely",
+    ),
+    Mutant(
+        LBFGS,
+        "min(DEAR_NEARLY * self.rows.nearly, 0.99)",
+        "self.rows.nearly",
+        "dear functions are modelled as closely as others",
+        "test_row_model.py",
+        "less_closely",
+    ),
+    Mutant(
+        ROWS,
         "SMALL_SPAN < n * k < LONG_MATRIX",
         "SMALL_SPAN < n * k",
         "long points are modelled inexactly",

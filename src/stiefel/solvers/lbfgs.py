@@ -41,6 +41,7 @@ from .stack_pairs import direction_apart, looked_at
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 CHEAP_PAIRS, DEAR_PAIRS = 4, 30  # by `cost`; tests/test_cost.py
+DEAR_NEARLY = 3.0  # times `RowModel.nearly`: test_dear_functions_are_modelled_less_closely
 # What a step costs beside f, roughly: microseconds, and nanoseconds for each entry of a point.
 STEP_MICROSECONDS, ENTRY_NANOSECONDS = 120.0, 15.0
 DEAR = 10.0  # times that
@@ -156,12 +157,12 @@ class LBFGS:
         elif not large:
             pairs = self._no_pairs(problem, x, at)
         rows = OFF
-        if self.rows is not None:
+        if self._model is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
             single = not isinstance(x, tuple) and len(x.shape) == 2
             of_one = partial(RowModel.init, dear=self.cost == "dear")
             look = of_one if single else row_leaves.looking_at_leaves
-            rows = look(self.rows, geometry, x, at) if fit else GIVEN_UP
+            rows = look(self._model, geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     @property
@@ -204,6 +205,13 @@ class LBFGS:
         short = replace(self._search, longest=min(self.longest, LONGEST_BY_ROWS))
         return short, replace(short, paired=False)
 
+    @cached_property
+    def _model(self) -> RowModel | None:
+        """``rows``; where evaluations are dear, what explains them less closely will do."""
+        if self.rows is None or self.cost != "dear":
+            return self.rows
+        return replace(self.rows, nearly=min(DEAR_NEARLY * self.rows.nearly, 0.99))
+
     def _arrive(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
         geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
@@ -212,12 +220,12 @@ class LBFGS:
             learned, same = still_invariant(geometry, x, at, learned)
             pairs = pairs if same else pairs.forgotten()
         rows, old, aimed = s.rows, s.rows.known, None
-        if self.rows is not None and not (old is None and rows.looking is None):
+        if self._model is not None and not (old is None and rows.looking is None):
             ends = StepEnds(s.x, s.at, x, at)
-            rows, aimed = self.rows.observe_and_aim(problem, rows, ends, learned[0].metric)
-        elif self.rows is not None and rows.leaves:
+            rows, aimed = self._model.observe_and_aim(problem, rows, ends, learned[0].metric)
+        elif self._model is not None and rows.leaves:
             ends = StepEnds(s.x, s.at, x, at)
-            rows = row_leaves.observed(self.rows, problem, rows, ends, learned)
+            rows = row_leaves.observed(self._model, problem, rows, ends, learned)
             if rows.on or (rows.leaves and s.rows.on):
                 before = s.rows, s.pairs.rows, s.gamma
                 found = row_leaves.kept_of_rest(self, problem, taken, before, pairs, learned, rows)
@@ -391,12 +399,12 @@ class LBFGS:
         rows: Rows,
     ) -> Tangent:
         """−H ∇f."""
-        if rows.known is not None and self.rows is not None:
+        if rows.known is not None and self._model is not None:
             horizontal = learned[0].metric.horizontal
-            return self.rows.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
-        if rows.leaves and rows.on and self.rows is not None:
+            return self._model.direction(problem.geometry, rows.known, pairs, x, at, horizontal)
+        if rows.leaves and rows.on and self._model is not None:
             known = problem, x, at, pairs, learned, gamma, rows
-            return direction_of_leaves(self.rows, self._direction, *known, LONGEST_BY_ROWS)
+            return direction_of_leaves(self._model, self._direction, *known, LONGEST_BY_ROWS)
         if pairs.in_use and pairs.changes is not None:
             return plain_pairs.plain_direction(pairs, at, gamma)
         if pairs.in_use:

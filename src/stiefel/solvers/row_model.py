@@ -150,7 +150,7 @@ class RowModel:
     blocks: int = 5
     ritz: int = 2
     gate: float = 2e-8
-    nearly: float = 0.03
+    nearly: float = 0.01
     looks: int = 5
     rest: int = 30
     decay: float = 0.1
