@@ -110,19 +110,29 @@ def test_gradients_of_spans(is_complex):
 # -- square and nearly square matrices: `framed`
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(0, 3), st.booleans(), st.booleans())
-def test_frames_are_those_of_the_text(seed, k, extra, is_complex, horizontal):
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([(), (1,), (3,), (2, 2)]),
+    st.integers(1, 7),
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_frames_are_those_of_the_text(seed, stack, k, extra, is_complex, horizontal):
     rng, n = np.random.default_rng(seed), k + extra
-    Q = Stiefel().nearest(gaussian(rng, (n, n), is_complex))
-    E, T = gaussian(rng, (n, k), is_complex), gaussian(rng, (n, k), is_complex)
+    Q = Stiefel().nearest(gaussian(rng, (*stack, n, n), is_complex))
+    E, T = (gaussian(rng, (*stack, n, k), is_complex) for _ in range(2))
     manifold = framed.Framed(Stiefel().bind(Q), n, k)
     metric = Metric(horizontal=horizontal)
 
     def everything():
         ray = manifold.ray_along(Q, T, metric)
         lowered, moved = manifold.gradient(Q, E), (ray(0.3), ray(-0.1))
-        return type(ray), [*lowered[:3], *moved, ray.bounded_length, ray.transported_velocity(0.3)]
+        pair = ray.secant_pair(0.3, lowered, lowered._replace(G=T))
+        told = ray.bounded_length, ray.transported_velocity(0.3), ray.defect
+        seen = pair.curvature or framed.Split(0.0, 0.0, *(np.vdot(z, z).real for z in pair[:2]))
+        return type(ray), [*lowered[:3], *moved, *told, *pair[:2], *seen]
 
     kind, found = everything()
     with pytest.MonkeyPatch.context() as patch:
@@ -131,6 +141,21 @@ def test_frames_are_those_of_the_text(seed, k, extra, is_complex, horizontal):
     assert (kind, text) == (framed.CompiledFramedRay, framed.FramedRay)
     for f, e in zip(found, expected, strict=True):
         np.testing.assert_allclose(f, e, atol=1e-12)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize("column", [0, 4])
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_frames_that_have_drifted_are_brought_back(stack, column, is_complex):
+    """One matrix of a stack: in what is seen of it, or in what is not."""
+    rng = np.random.default_rng(0)
+    Q = Stiefel().nearest(gaussian(rng, (*stack, 5, 5), is_complex))
+    Q[(*[1] * len(stack), ..., column)] *= 1.0 + 1e-13
+    manifold = framed.Framed(Stiefel().bind(Q), 5, 3)
+    with_kernels = manifold.ray_along(Q, gaussian(rng, (*stack, 5, 3), is_complex))(0.0)
+    assert type(manifold.ray_along(Q, Q[..., :3])) is framed.CompiledFramedRay
+    drift = np.abs(np.swapaxes(with_kernels.conj(), -1, -2) @ with_kernels - np.eye(5))
+    assert drift.max() < 1e-14
 
 
 # -- arguments are hostile until checked

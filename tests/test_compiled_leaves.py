@@ -273,6 +273,6 @@ def test_a_straight_pair_of_what_is_no_such_array_is_refused():
     x = np.ones(4)
     for head in (-1, 5):
         with pytest.raises(ValueError, match="head"):
-            KERNELS.straight_pair(x, 1.0, x, x, head, x.copy(), x.copy())
+            KERNELS.straight_pair(x, 1.0, x, x, 1, head, x.copy(), x.copy())
     with pytest.raises(ValueError, match="doubles"):
-        KERNELS.straight_pair(x, 1.0, x, np.ones(3), 0, x.copy(), x.copy())
+        KERNELS.straight_pair(x, 1.0, x, np.ones(3), 1, 0, x.copy(), x.copy())

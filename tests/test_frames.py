@@ -145,7 +145,7 @@ def test_rotations_are_weighed_against_normal_directions():
 @pytest.mark.skipif(COMPILED is None, reason="the compiled kernels were not built")
 @pytest.mark.parametrize("gamma", [0.0, 0.7])
 @pytest.mark.parametrize("horizontal", [False, True])
-@pytest.mark.parametrize("shape", [(6, 6), (7, 5)])
+@pytest.mark.parametrize("shape", [(6, 6), (7, 5), (3, 5, 3), (2, 2, 4, 4)])
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_an_arrival_is_pair_scale_and_aim(shape, is_complex, horizontal, gamma):
     rng = np.random.default_rng(3)
@@ -184,16 +184,19 @@ def test_arrivals_that_do_not_fit_are_refused():
     def arrival(**other):
         S, Y, one, G = np.zeros((3, 20)), np.zeros((3, 20)), np.eye(3), np.ones((5, 4))
         a = {"S": S, "Y": Y, "R": one, "d": np.ones(3), "G": G, "Q": np.eye(5), "omega": 2.0}
-        a |= {"T": G.copy(), "U": G.copy(), "E": np.zeros((4, 4)), "gamma": 1.0, "row": 0}
-        a |= {"gone": -1, "s": G, "y": G, "sy": 20.0, "change": 20.0}
+        a |= {"T": G.copy(), "U": G.copy(), "E": np.zeros((4, 4)), "probe": None}
+        a |= {"gamma": 1.0, "row": 0, "gone": -1, "s": G, "y": G, "sy": 20.0, "change": 20.0}
         return COMPILED.framed_arrival(*(a | other).values())
 
-    gamma, slope, defect, _ = arrival()
+    gamma, slope, defect, *_ = arrival()
     assert (gamma, defect) == (1.0, 0.0) and slope < 0
     for name in ("S", "Y", "R", "d", "G", "Q", "T", "U", "E", "s", "y"):
         for bad in (np.zeros((2, 2)), np.zeros(0), np.zeros((5, 4), "f4"), None):
             with pytest.raises((ValueError, TypeError, BufferError)):
                 arrival(**{name: bad})
+    for bad in (np.zeros(4), np.zeros(5, "f4"), "12345"):
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            arrival(probe=bad)
     for bad in (3, -1):
         with pytest.raises(IndexError):
             arrival(row=bad)

@@ -22,11 +22,9 @@ static Py_ssize_t rows_of_block(Py_ssize_t k) { return k < BLOCK / 16 ? BLOCK / 
 
 #include "real_entries.inc"
 #include "matrices.inc"
-#include "frames.inc"
 
 #include "complex_entries.inc"
 #include "matrices.inc"
-#include "frames.inc"
 
 const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k,
                               size_t *entry)
@@ -41,9 +39,8 @@ const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k
     return X;
 }
 
-/* A matrix, or a stack of so many: of any number of axes, n×k the last two. */
-static const void *stack_like(Arrays *a, PyObject *object, Py_ssize_t *many, Py_ssize_t *n,
-                              Py_ssize_t *k, size_t *entry)
+const void *stack_like(Arrays *a, PyObject *object, Py_ssize_t *many, Py_ssize_t *n, Py_ssize_t *k,
+                       size_t *entry)
 {
     const void *X = stacked_array(a, object, many, n, k, entry);
     if (X != NULL && *entry != sizeof(double) && *entry != sizeof(zdouble))
@@ -52,14 +49,6 @@ static const void *stack_like(Arrays *a, PyObject *object, Py_ssize_t *many, Py_
         refuse(a, "a matrix has no entries");
     return X;
 }
-
-/* Matrix i of a stack whose matrices have so many entries; NULL of nothing. */
-#define OF(A, entries) ((A) == NULL ? NULL : (void *)((char *)(A) + (size_t)(i * (entries)) * e))
-
-/* The kernel for every matrix i of a stack; see FOR_ENTRIES. */
-#define FOR_MATRICES(many, entry, real, complex)                                                   \
-    FOR_ENTRIES(entry, for (Py_ssize_t i = 0; i < (many); i++) { real; },                          \
-                for (Py_ssize_t i = 0; i < (many); i++) { complex; })
 
 static const void *square_like(Arrays *a, PyObject *object, Py_ssize_t *k, size_t *entry)
 {
@@ -70,16 +59,6 @@ static const void *square_like(Arrays *a, PyObject *object, Py_ssize_t *k, size_
         a->failed = 1;
     }
     return A;
-}
-
-/* A frame has at least as many rows as the user's point has columns. */
-static int upright(Arrays *a, Py_ssize_t n, Py_ssize_t k)
-{
-    if (n >= k)
-        return 1;
-    PyErr_Format(PyExc_ValueError, "a matrix is %zd by %zd; expected at least as many rows", n, k);
-    a->failed = 1;
-    return 0;
 }
 
 /* lower_gradient(X, E, G, rotation, level) -> ‖G‖²_g* */
@@ -470,72 +449,4 @@ PyObject *squared_change(PyObject *self, PyObject *const *args, Py_ssize_t count
     Py_BEGIN_ALLOW_THREADS square = change_of_matrix(e, k, B, yy, D, omega, room);
     Py_END_ALLOW_THREADS
     return finish(&a, PyFloat_FromDouble(square));
-}
-
-/* framed_gradient(Q, E, G) -> ‖G‖²_g* */
-PyObject *framed_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    Arrays a = {.count = 0};
-    Py_ssize_t n, k;
-    size_t e;
-    double square = 0.0;
-    if (!counted(count, 3))
-        return NULL;
-    const void *E = point_like(&a, args[1], &n, &k, &e);
-    const void *Q = array(&a, args[0], n * n, e, READ);
-    void *G = array(&a, args[2], n * k, e, WRITE);
-    if (a.failed || !upright(&a, n, k))
-        return finish(&a, NULL);
-    FOR_ENTRIES(e, square = d_framed_gradient(n, k, Q, E, G),
-                square = z_framed_gradient(n, k, Q, E, G))
-    return finish(&a, PyFloat_FromDouble(square));
-}
-
-void framed_ray_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *Q, void *W,
-                          int horizontal, void *E, double *out)
-{
-    if (entry == sizeof(double))
-        d_framed_ray(n, k, Q, W, horizontal, E, out);
-    else
-        z_framed_ray(n, k, Q, W, horizontal, E, out);
-}
-
-/* framed_ray(Q, T, horizontal, E) -> ‖E‖², ‖T‖²: T becomes the nearest tangent, E is XᴴX − I */
-PyObject *framed_ray(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    Arrays a = {.count = 0};
-    Py_ssize_t n, k;
-    size_t e;
-    double out[2];
-    if (!counted(count, 4))
-        return NULL;
-    point_like(&a, args[1], &n, &k, &e);
-    const void *Q = array(&a, args[0], n * n, e, READ);
-    void *W = array(&a, args[1], n * k, e, WRITE), *E = array(&a, args[3], k * k, e, WRITE);
-    long horizontal = integer(&a, args[2]);
-    if (a.failed || !upright(&a, n, k))
-        return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS framed_ray_of_matrix(e, n, k, Q, W, (int)horizontal, E, out);
-    Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("dd", out[0], out[1]));
-}
-
-/* framed_point(Q, T, t, Q(t)) */
-PyObject *framed_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    Arrays a = {.count = 0};
-    Py_ssize_t n, k;
-    size_t e;
-    if (!counted(count, 4))
-        return NULL;
-    const void *tangent = point_like(&a, args[1], &n, &k, &e);
-    const void *Q = array(&a, args[0], n * n, e, READ);
-    double t = number(&a, args[2]);
-    void *out = array(&a, args[3], n * n, e, WRITE);
-    void *room = workspace(&a, e * (size_t)(k * k + 2 * n * k));
-    if (a.failed || !upright(&a, n, k))
-        return finish(&a, NULL);
-    FOR_ENTRIES(e, d_framed_point(n, k, Q, tangent, t, out, room),
-                z_framed_point(n, k, Q, tangent, t, out, room))
-    return finish(&a, Py_NewRef(Py_None));
 }

@@ -7,6 +7,7 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "entries.h"
 
 /* `ray.squares` for other kernels; see matrices.inc. */
 void d_squares(Py_ssize_t k, double t, const double *gram, const double *basis, const double *K,
@@ -18,6 +19,18 @@ void z_squares(Py_ssize_t k, double t, const zdouble *gram, const zdouble *basis
 /* An n×k matrix of doubles or of complex ones. */
 const void *point_like(Arrays *a, PyObject *object, Py_ssize_t *n, Py_ssize_t *k, size_t *entry);
 
+/* A matrix, or a stack of so many: of any number of axes, n×k the last two. */
+const void *stack_like(Arrays *a, PyObject *object, Py_ssize_t *many, Py_ssize_t *n, Py_ssize_t *k,
+                       size_t *entry);
+
+/* Matrix i of a stack whose matrices have so many entries; NULL of nothing. */
+#define OF(A, entries) ((A) == NULL ? NULL : (void *)((char *)(A) + (size_t)(i * (entries)) * e))
+
+/* The kernel for every matrix i of a stack; see FOR_ENTRIES. */
+#define FOR_MATRICES(many, entry, real, complex)                                                   \
+    FOR_ENTRIES(entry, for (Py_ssize_t i = 0; i < (many); i++) { real; },                          \
+                for (Py_ssize_t i = 0; i < (many); i++) { complex; })
+
 /* `metric.raise_index` over W and `cayley.prepare_tangent`, of matrices whose entries have so many
  * bytes; the room is for so many entries. */
 size_t aim_room(Py_ssize_t k);
@@ -25,10 +38,6 @@ void prepare_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, con
                     double theta, void *const *f, double *out, void *room);
 void raise_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void *W, const void *D,
                   double omega, void *room);
-
-/* `framed.CompiledFramedRay`: the tangent nearest to W in its place, E = XᴴX − I and both squares. */
-void framed_ray_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *Q, void *W,
-                          int horizontal, void *E, double *out);
 
 /* `cayley.point`; room for 5k² entries. */
 void point_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, const void *U,
@@ -65,8 +74,5 @@ PyObject *lower_span_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *extrapolate(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *squares(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *squared_change(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *framed_gradient(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *framed_ray(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *framed_point(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

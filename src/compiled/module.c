@@ -8,6 +8,7 @@
 #include "batch.h"
 #include "blas.h"
 #include "eigen.h"
+#include "frames.h"
 #include "leaves.h"
 #include "matrices.h"
 #include "vectors.h"

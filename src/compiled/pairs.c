@@ -152,21 +152,24 @@ PyObject *second_loop(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* straight_pair(T, t, G, G⁺, head, s, y) -> ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first `head` real numbers,
- * and then of the rest: s = tT and y = G⁺ − G, where transport is the identity */
+/* straight_pair(T, t, G, G⁺, many, head, s, y) -> ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first `head` real
+ * numbers of each of so many equal parts, and then of the rest: s = tT and y = G⁺ − G, where transport
+ * is the identity */
 PyObject *straight_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
     Py_ssize_t N = ANY;
     double out[5] = {0};
-    if (!counted(count, 7))
+    if (!counted(count, 8))
         return NULL;
     const double *T = real_numbers(&a, args[0], &N, READ), *G = real_numbers(&a, args[2], &N, READ);
     const double *G_new = real_numbers(&a, args[3], &N, READ);
     double t = number(&a, args[1]);
-    Py_ssize_t head = (Py_ssize_t)integer(&a, args[4]);
-    double *s = real_numbers(&a, args[5], &N, WRITE), *y = real_numbers(&a, args[6], &N, WRITE);
-    if (!a.failed && (head < 0 || head > N))
+    Py_ssize_t many = (Py_ssize_t)integer(&a, args[4]), head = (Py_ssize_t)integer(&a, args[5]);
+    double *s = real_numbers(&a, args[6], &N, WRITE), *y = real_numbers(&a, args[7], &N, WRITE);
+    if (!a.failed && (many < 1 || N % many))
+        refuse(&a, "an array has no such number of equal parts");
+    if (!a.failed && (head < 0 || head > N / many))
         refuse(&a, "an array has fewer numbers than its head");
     if (a.failed)
         return finish(&a, NULL);
@@ -174,8 +177,12 @@ PyObject *straight_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     for (Py_ssize_t i = 0; i < N; i++)
         s[i] = t * T[i], y[i] = G_new[i] - G[i];
     out[0] = d_dot(N, G_new, s);
-    out[1] = d_dot(head, s, s), out[2] = d_dot(head, y, y);
-    out[3] = d_dot(N - head, s + head, s + head), out[4] = d_dot(N - head, y + head, y + head);
+    for (Py_ssize_t part = 0, size = N / many; part < many; part++) {
+        const double *of_s = s + part * size, *of_y = y + part * size;
+        Py_ssize_t rest = size - head;
+        out[1] += d_dot(head, of_s, of_s), out[2] += d_dot(head, of_y, of_y);
+        out[3] += d_dot(rest, of_s + head, of_s + head), out[4] += d_dot(rest, of_y + head, of_y + head);
+    }
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("ddddd", out[0], out[1], out[2], out[3], out[4]));
 }

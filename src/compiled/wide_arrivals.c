@@ -10,6 +10,7 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "frames.h"
 #include "matrices.h"
 #include "pairs.h"
 #include "wide.h"
@@ -104,35 +105,36 @@ PyObject *wide_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("ddddd", gamma, slope, out[0], out[1], out[2]));
 }
 
-/* framed_arrival(S, Y, R⁻¹, diagonal, G, Q, ω, T, U, E, old γ or 0, row, gone, s, y, ⟨s, y⟩, ⟨y, φ(y)⟩)
- * -> γ, ⟨G, T⟩, ‖E‖², ‖U‖²: the same in a frame, where φ multiplies the upper block by ω, which is 0 in a
- * horizontal metric; U is the tangent nearest to T */
+/* framed_arrival(S, Y, R⁻¹, diagonal, G, Q, ω, T, U, E, probe or None, old γ or 0, row, gone, s, y,
+ * ⟨s, y⟩, ⟨y, φ(y)⟩) -> γ, ⟨G, T⟩ and what `set_out_in_frames` tells: the same in frames, where φ
+ * multiplies the upper block by ω, which is 0 in a horizontal metric; U is the tangent nearest to T */
 PyObject *framed_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t m = ANY, n, k;
+    Py_ssize_t m = ANY, many, n, k;
     size_t e = sizeof(double);
-    double out[2], slope = 0.0;
-    if (!counted(count, 17))
+    double out[SETTING_OUT], slope = 0.0;
+    if (!counted(count, 18))
         return NULL;
     double *diagonal = real_numbers(&a, args[3], &m, WRITE);
-    const void *G = point_like(&a, args[4], &n, &k, &e);
+    const void *G = stack_like(&a, args[4], &many, &n, &k, &e);
     if (!a.failed && n < k)
         refuse(&a, "a cotangent in a frame has more columns than rows");
-    Py_ssize_t numbers = (Py_ssize_t)(e / sizeof(double)), N = n * k * numbers;
+    Py_ssize_t numbers = (Py_ssize_t)(e / sizeof(double)), size = n * k * numbers, N = many * size;
     Py_ssize_t all = m * N, square = m * m;
     double *S = real_numbers(&a, args[0], &all, WRITE), *Y = real_numbers(&a, args[1], &all, WRITE);
     double *inverse = real_numbers(&a, args[2], &square, WRITE);
-    const void *Q = array(&a, args[5], n * n, e, READ);
-    double omega = number(&a, args[6]), gamma = number(&a, args[10]), sy = number(&a, args[15]);
-    double *T = array(&a, args[7], n * k, e, WRITE), *U = array(&a, args[8], n * k, e, WRITE);
-    void *E = array(&a, args[9], k * k, e, WRITE);
-    long row = integer(&a, args[11]), gone = integer(&a, args[12]);
-    const double *s = array(&a, args[13], n * k, e, READ), *y = array(&a, args[14], n * k, e, READ);
-    double change = number(&a, args[16]);
+    const void *Q = array(&a, args[5], many * n * n, e, READ);
+    double omega = number(&a, args[6]), gamma = number(&a, args[11]), sy = number(&a, args[16]);
+    double *T = real_numbers(&a, args[7], &N, WRITE), *U = real_numbers(&a, args[8], &N, WRITE);
+    void *E = array(&a, args[9], many * k * k, e, WRITE);
+    const double *probe = optional_array(&a, args[10], n, sizeof(double));
+    long row = integer(&a, args[12]), gone = integer(&a, args[13]);
+    const double *s = real_numbers(&a, args[14], &N, READ), *y = real_numbers(&a, args[15], &N, READ);
+    double change = number(&a, args[17]);
     if (a.failed || !has_rows(&a, m, row, gone))
         return finish(&a, NULL);
-    double *room = workspace(&a, sizeof(double) * (size_t)(3 * m));
+    double *room = workspace(&a, sizeof(double) * (size_t)(3 * m + 3 * n * numbers));
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
@@ -141,12 +143,13 @@ PyObject *framed_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count
     if (change > 0.0)
         gamma = gamma != 0.0 ? sqrt(gamma * (sy / change)) : sy / change;
     first_of_two_loops(m, N, S, Y, inverse, G, T, weights, room);
-    for (Py_ssize_t i = 0; i < k * k * numbers; i++)
-        T[i] *= omega;
+    for (Py_ssize_t top = 0; top < N; top += size)
+        for (Py_ssize_t i = 0; i < k * k * numbers; i++)
+            T[top + i] *= omega;
     second_of_two_loops(m, N, S, Y, inverse, diagonal, gamma, weights, T, room);
     slope = d_dot(N, G, T);
     memcpy(U, T, sizeof(double) * (size_t)N);
-    framed_ray_of_matrix(e, n, k, Q, U, omega == 0.0, E, out);
+    set_out_in_frames(e, many, n, k, Q, U, omega == 0.0, E, probe, out, room + 3 * m);
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("dddd", gamma, slope, out[0], out[1]));
+    return finish(&a, Py_BuildValue("dddddd", gamma, slope, out[0], out[1], out[2], out[3]));
 }

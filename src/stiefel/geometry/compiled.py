@@ -187,17 +187,20 @@ def framed_gradient(k: Kernels, Q: Array, E: Array) -> tuple[Array, float, Array
     """G, ‖G‖²_g* and the upper block of G."""
     G = np.empty(E.shape, E.dtype)
     square = k.compiled.framed_gradient(Q, rows(E), G)
-    return G, square, G[: G.shape[1]]
+    return G, square, G[..., : G.shape[-1], :]
 
 
 def framed_ray(
-    k: Kernels, Q: Array, T: Array, horizontal: bool
-) -> tuple[Array, Array, float, float]:
-    """The tangent (or the horizontal one) nearest to T, E = XᴴX − I, and the squares of both."""
-    T, size = np.array(T, order="C"), T.shape[1]
-    E = np.empty((size, size), T.dtype)
-    square, length = k.compiled.framed_ray(Q, T, horizontal, E)
-    return T, E, square, length
+    k: Kernels, Q: Array, T: Array, horizontal: bool, probe: Array | None
+) -> tuple[Array, Array, float, float, float, float]:
+    """The tangents (or the horizontal ones) nearest to T, E = XᴴX − I, and squares.
+
+    Of E in the whole stack, of the E that is largest, of the fastest tangent, and how far the frame
+    has drifted that is furthest from unitary.
+    """
+    T, size = np.array(T, order="C"), T.shape[-1]
+    E = np.empty((*T.shape[:-2], size, size), T.dtype)
+    return T, E, *k.compiled.framed_ray(Q, T, horizontal, E, probe)
 
 
 def framed_point(k: Kernels, Q: Array, T: Array, t: float) -> Array:
@@ -228,11 +231,14 @@ def straightened(k: Kernels, Q: Array) -> Array:
 
 
 def straight_pair(
-    k: Kernels, T: Array, t: float, G: Array, G_new: Array, head: int = 0
+    k: Kernels, T: Array, t: float, G: Array, G_new: Array, many: int = 1, head: int = 0
 ) -> tuple[Array, Array, float, float, float, float, float]:
-    """s, y, ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first ``head`` real numbers, and of the rest."""
+    """s, y, ⟨G⁺, s⟩ and ‖s‖², ‖y‖² of the first ``head`` real numbers, and of the rest.
+
+    The first ones of each of ``many`` equal parts.
+    """
     s, y = np.empty(T.shape, T.dtype), np.empty(T.shape, T.dtype)
-    return s, y, *k.compiled.straight_pair(rows(T), t, rows(G), rows(G_new), head, s, y)
+    return s, y, *k.compiled.straight_pair(rows(T), t, rows(G), rows(G_new), many, head, s, y)
 
 
 # -- what they share ---------------------------------------------------------------------------

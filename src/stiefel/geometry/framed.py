@@ -94,7 +94,7 @@ class Framed:
         return _lowered(self.kernels, Q, E)[0]
 
     def gradient(self, Q: Array, E: Array) -> Lowered:
-        fast = Q.ndim == 2 and faster(self.kernels, Q, E) is compiled
+        fast = faster(self.kernels, Q, E) is compiled
         lowered = compiled.framed_gradient if fast else _lowered
         G, square, rotation = lowered(self.kernels, Q, E)
         return Lowered(G, float(square), rotation)
@@ -151,7 +151,7 @@ class Framed:
         return self.ray_along(Q, self.raise_index(Q, W))
 
     def ray_along(self, Q: Array, T: Array, metric: Metric | None = None) -> FramedRay:
-        if Q.ndim == 2 and faster(self.kernels, Q, T) is compiled:
+        if faster(self.kernels, Q, T) is compiled:
             return CompiledFramedRay(self.kernels, Q, T, metric is not None and metric.horizontal)
         return FramedRay(self.kernels, Q, self._nearest_tangent(T, metric))
 
@@ -211,21 +211,28 @@ class FramedRay:
     """The ray that leaves Q with the velocity T = [2A; N]."""
 
     def __init__(self, kernels: Kernels, Q: Array, T: Array) -> None:
-        self._set_out(kernels, Q, T, *_drift(kernels, Q, T))
+        probe = probe_of(T)
+        drift = 0.0 if probe is None else float(_frame_drift(kernels, Q, kernels.asarray(probe, Q)))
+        self._set_out(kernels, Q, T, *_drift(kernels, Q, T), drift)
 
     def _set_out(
-        self, kernels: Kernels, Q: Array, T: Array, E: Array, square: Any, largest: Any
+        self,
+        kernels: Kernels,
+        Q: Array,
+        T: Array,
+        E: Array,
+        square: Any,
+        largest: Any,
+        drift: float,
     ) -> None:
-        """From Q, brought back if it has drifted by E, which has these squares."""
+        """From Q, brought back if it has drifted: X by E, which has these squares, or the frame."""
         self._kernels, self._Q, self._T = kernels, Q, T
         eps = kernels.eps(Q)
         self.defect = math.sqrt(float(square))
         if float(largest) > (DRIFT * eps) ** 2 * T.shape[-1]:
             self._Q = _straightened(kernels, Q, E)
-        if T.shape[-1] < T.shape[-2]:
-            probe = kernels.asarray(_probe(T.shape[-2]), Q)
-            if float(_frame_drift(kernels, Q, probe)) > (FRAME_DRIFT * eps) ** 2 * T.shape[-2]:
-                self._Q = _restored(kernels, Q)
+        if drift > (FRAME_DRIFT * eps) ** 2 * T.shape[-2]:
+            self._Q = _restored(kernels, Q)
 
     def __call__(self, t: float) -> Array:
         single = self._kernels.pure_numpy and self._Q.ndim == 2
@@ -261,10 +268,10 @@ class FramedRay:
 
 
 class CompiledFramedRay(FramedRay):
-    """`FramedRay` along the tangent nearest to T, of one NumPy matrix of double precision."""
+    """`FramedRay` along the tangents nearest to T, of NumPy matrices of double precision."""
 
     def __init__(self, kernels: Kernels, Q: Array, T: Array, horizontal: bool) -> None:
-        self._prepared(kernels, Q, *compiled.framed_ray(kernels, Q, T, horizontal))
+        self._prepared(kernels, Q, *compiled.framed_ray(kernels, Q, T, horizontal, probe_of(T)))
 
     @classmethod
     def along(cls, kernels: Kernels, Q: Array, *prepared: Any) -> CompiledFramedRay:
@@ -274,19 +281,28 @@ class CompiledFramedRay(FramedRay):
         return ray
 
     def _prepared(
-        self, kernels: Kernels, Q: Array, T: Array, E: Array, square: float, length: float
+        self,
+        kernels: Kernels,
+        Q: Array,
+        T: Array,
+        E: Array,
+        square: float,
+        largest: float,
+        fastest: float,
+        drift: float,
     ) -> None:
-        self._set_out(kernels, Q, T, E, square, square)
-        self.bounded_length = math.sqrt(length)
+        self._set_out(kernels, Q, T, E, square, largest, drift)
+        self.bounded_length = math.sqrt(fastest)
 
     def __call__(self, t: float) -> Array:
         return compiled.framed_point(self._kernels, self._Q, self._T, t)
 
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         T = self._T
-        head = T.shape[1] * T.shape[1] * (2 if T.dtype.kind == "c" else 1)
+        n, k = T.shape[-2:]
+        head = k * k * (2 if T.dtype.kind == "c" else 1)
         s, y, slope, aa, bb, ss, tt = compiled.straight_pair(
-            self._kernels, T, t, old.G, new.G, head
+            self._kernels, T, t, old.G, new.G, T.size // (n * k), head
         )
         return Secant(s, y, Split(ss, tt, aa, bb), slope=slope)
 
@@ -363,6 +379,11 @@ def _frame_drift(k: Kernels, Q: Array, z: Array) -> Array:
     """‖(QᴴQ − I)z‖², the largest of a stack; for a random z about ‖QᴴQ − I‖²_F."""
     r = k.adjoint(Q) @ (Q @ z) - z
     return k.largest_square(r)
+
+
+def probe_of(T: Array) -> Any:
+    """One vector that tells whether a frame has drifted; None where X is all of it."""
+    return None if T.shape[-1] == T.shape[-2] else _probe(T.shape[-2])
 
 
 @cache

@@ -23,7 +23,7 @@ from stiefel.geometry.compiled import (
     kernels_of_turns,
 )
 from stiefel.geometry.compiled import rows as in_rows
-from stiefel.geometry.framed import CompiledFramedRay, Framed, Split
+from stiefel.geometry.framed import CompiledFramedRay, Framed, Split, probe_of
 from stiefel.geometry.grassmann import Grassmann, is_everything
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.ray import Curvature, Secant
@@ -210,14 +210,17 @@ def _framed_arrival(
 ) -> tuple[Pairs, float, tuple[Tangent, float, Curve], Any] | None:
     """`matrix_arrival` in a frame."""
     k, seen = geometry.kernels, pair.curvature
-    fits = Q.ndim == G.ndim == 2 and isinstance(geometry, Framed)
+    parted = pairs.apart is not None and pairs.apart.on  # matrices that know nothing of each other
+    fits = type(geometry) is Framed and not parted
     if not fits or faster(k, Q, G) is not compiled or not sy > least * math.sqrt(seen.square):
         return None
     row, gone, kept = with_row(pairs, needed)
-    (T, U), size = np.empty((2, *G.shape), G.dtype), G.shape[1]
-    E, omega = np.empty((size, size), G.dtype), 0.0 if metric.horizontal else metric.omega
+    kept = kept._replace(apart=pairs.apart)
+    (T, U), size = np.empty((2, *G.shape), G.dtype), G.shape[-1]
+    E = np.empty((*G.shape[:-2], size, size), G.dtype)
+    omega = 0.0 if metric.horizontal else metric.omega
     new = row, gone, pair.s, pair.y, sy, seen.squared_change(omega)
-    room = in_rows(G), Q, omega, T, U, E
+    room = in_rows(G), Q, omega, T, U, E, probe_of(G)
     gamma, slope, *found = k.compiled.framed_arrival(*kept[:4], *room, gamma, *new)
     return kept, gamma, (T, slope, CompiledFramedRay.along(k, Q, U, E, *found)), None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from stiefel.types import (
     Array,
     Cotangent,
     Curve,
+    Gradient,
     Leaves,
     Manifold,
     Metric,
@@ -33,6 +34,8 @@ from .aims import aimed_leaves, room_for_leaves
 from .leaf_kinds import MATRIX, SPAN, leaf_kinds, matrices_of, stack_kind
 from .learned_metric import Learned, LearnedMetric, one_more_step, only_turns
 from .memory import Pairs, with_row
+from .problem import Problem
+from .raising import raised_by_learned
 from .secant_search import SearchStep
 from .stack_pairs import looked_at
 
@@ -99,6 +102,21 @@ def leaves_arrival(
     if isinstance(X, tuple):
         return kept, learned, gamma, (T, slope, ray)
     return kept, learned, gamma, (T[0], slope, ray.only)
+
+
+def with_matrices_looked_at(
+    problem: Problem,
+    x: Point,
+    at: Gradient,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    c2: float,
+) -> Pairs:
+    """Pairs with what the newest one tells of the matrices of a stack; else as they are."""
+    if pairs.apart is None:
+        return pairs
+    phi = partial(raised_by_learned, problem, x, learned, None, False)
+    return pairs._replace(apart=looked_at(problem.geometry, pairs, at.G, phi, c2))
 
 
 def _tree_of(geometry: Manifold, X: Point, G: Cotangent, pair: Secant) -> _Tree | None:

@@ -25,7 +25,7 @@ from stiefel.types import Aim, Cotangent, Curve, Gradient, Manifold, Point, Stat
 
 from . import memory, plain_pairs, row_leaves
 from .aims import matrix_aim, matrix_arrival, slope_and_curve
-from .arrivals import leaves_arrival
+from .arrivals import leaves_arrival, with_matrices_looked_at
 from .learned_metric import Learned, LearnedMetric, still_invariant
 from .leaves import first_scale, parts_of
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
@@ -37,7 +37,7 @@ from .row_leaves import direction_of_leaves, with_columns
 from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import GROWTH_OF_GUESS, SearchStep, SecantSearch
-from .stack_pairs import direction_apart, looked_at
+from .stack_pairs import direction_apart
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 CHEAP_PAIRS, DEAR_PAIRS = 4, 30  # by `cost`; tests/test_cost.py
@@ -282,7 +282,9 @@ class LBFGS:
             if found := matrix_arrival(geometry, pairs, *of_step, self.longest, curve, lesson):
                 if metric is not None and lesson is not None:
                     learned = (metric.taught(learned[0], lesson, found[3]),)
-                return *found[:3], learned
+                pairs = with_matrices_looked_at(problem, x, at, found[0], learned, self.curvature)
+                one = pairs.apart is None or not pairs.apart.on
+                return pairs, found[1], found[2] if one else None, learned
         if metric is not None and lesson is not None:
             learned = metric.observe(geometry, x, pair, learned)
         if not sy > least * math.sqrt(squared_length(geometry, pair)):
@@ -293,10 +295,7 @@ class LBFGS:
         square = learned_squared_change(problem, x, pair, learned, at.aux)
         mean = 0.0 if problem.precond else gamma  # little is left to average: test_wannier.py
         gamma = smoothed(mean, sy / square) if square > 0 else gamma
-        if pairs.apart is not None:
-            phi = partial(raised_by_learned, problem, x, learned, None, False)
-            apart = looked_at(geometry, pairs, at.G, phi, self.curvature)
-            pairs = pairs._replace(apart=apart)
+        pairs = with_matrices_looked_at(problem, x, at, pairs, learned, self.curvature)
         return pairs, gamma, None, learned
 
     def _contradicts(self, pairs: Pairs, x: Point, curve: Curve, t: float) -> bool:
