@@ -257,6 +257,22 @@ MUTANTS = (
     ),
     Mutant(
         ROWS,
+        "if known is None or known.strain <= MOST_STRAIN:",
+        "if True:",
+        "a model whose steps are too long goes on for ever",
+        "test_row_model.py",
+        "stumbles",
+    ),
+    Mutant(
+        ROWS,
+        "return Rows(Looking(None, D, 1, False, rests, REST_OF_STRAINED << known.rests))",
+        "return GIVEN_UP",
+        "a model that has rested never comes back",
+        "test_row_model.py",
+        "stumbles",
+    ),
+    Mutant(
+        ROWS,
         "if old.full and not len(ritz.theta):",
         "if False:",
         "a full memory without Ritz pairs is made smaller to nothing",

@@ -14,7 +14,8 @@ from stiefel.geometry.metric import CANONICAL
 from stiefel.objectives import Brockett
 from stiefel.solvers import METHODS, memory, row_compiled, row_memory, row_model, row_ritz
 from stiefel.solvers.problem import Problem
-from stiefel.solvers.row_model import Columns, Known, RowModel
+from stiefel.solvers.row_inverse import NOTHING_SEEN, Columns, Known
+from stiefel.solvers.row_model import RowModel
 from stiefel.solvers.row_recognition import (
     HOPELESS,
     ROUNDS,
@@ -69,9 +70,8 @@ class Drawn:
     def known(self, offset):
         offset = self.E if offset else None
         columns = Columns.of(self.D)
-        return row_model._with_ritz(
-            self.kernels, self.memory(), columns, self.level, offset, True, 0
-        )
+        known = Known(self.memory(), columns, offset, *NOTHING_SEEN, True)
+        return row_model.with_ritz(self.kernels, known, self.level)
 
 
 def both(compute):
@@ -209,12 +209,12 @@ def test_the_inverse(size, offset, turns, sign):
     s = drawn(size)
     at = s.at()
 
-    def inverse():
+    def applied():
         known: Known = s.known(offset)
         seen = known.memory.seen
-        return row_model._inverse(s.kernels, known, s.G, seen, at.rotation, sign, turns)
+        return inverse(s.kernels, known, s.G, seen, at.rotation, sign, turns)
 
-    found, expected = both(inverse)
+    found, expected = both(applied)
     assert_near(found / np.abs(expected).max(), expected / np.abs(expected).max(), 1e-6)
 
 

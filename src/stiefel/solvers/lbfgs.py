@@ -191,6 +191,9 @@ class LBFGS:
         taken = search(problem, s.at, s.aim, s.watch)
         if taken is None:
             return self._recover(problem, s)
+        if s.rows.on:
+            at_once = taken.t == min(1.0, search.limit(s.aim.curve))
+            s = s._replace(rows=s.rows.after_search(at_once))
         if s.pairs.changes is not None:
             return self._arrive_plainly(problem, s, taken)
         return self._arrive(problem, s, taken)

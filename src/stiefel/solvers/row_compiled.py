@@ -18,6 +18,13 @@ from stiefel.types import Array, NumpyArray
 NO_TURNS, UNCOUPLED, COUPLED = range(3)  # what the inverse does with rotations
 
 
+def way_of_turns(offset: Array | None, horizontal: bool) -> int:
+    """What the compiled inverse does with rotations."""
+    if horizontal:
+        return NO_TURNS
+    return UNCOUPLED if offset is None else COUPLED
+
+
 def row_kernels(k: Kernels, X: Array) -> Any:
     """The compiled kernels where they serve for X; None where the text does."""
     if k.compiled is None or X.dtype.char not in "dD" or not X.dtype.isnative:

@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.backends.base import Kernels
-from stiefel.backends.numpy import eigh
 from stiefel.geometry.cayley import Frame
 from stiefel.geometry.compiled import FastTangentRay
 from stiefel.types import Array, Curve, Gradient, Manifold, Metric, NumpyArray, Tangent
@@ -47,53 +46,19 @@ from .aims import kernels_of_rays
 from .memory import LONG_MATRIX, Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
+from .row_inverse import NOTHING_SEEN, Columns, Known, inverse
 from .row_memory import NORMAL, RowMemory, SubspaceGrams, small
 from .row_recognition import Looking, Recognised, StepEnds, looked
 from .row_ritz import RitzPairs, Stacked, lowest_and_newest
-from .row_rotations import SOFTEST, coupled
+from .row_rotations import SOFTEST
 
 # Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
 # of a step: test_small_points_of_functions_of_the_span_go_without_an_inexact_model.
 SMALL_SPAN = 500
-
-
-class Columns(NamedTuple):
-    """The columns in which the Hessian is one shifted operator each: q ↦ q W, V = v Wᴴ."""
-
-    D: NumpyArray  # of determinant one …
-    half: NumpyArray  # … D½ …
-    inverse_half: NumpyArray  # … and D^{-½}
-    vectors: NumpyArray  # eigenvectors of D, and of M …
-    gaps: NumpyArray  # … and ½|μ_i − μ_j| of M
-    c: NumpyArray  # the shifts, rising
-    W: NumpyArray  # D½Q
-    F: NumpyArray  # D^{-½}Q, for tangents
-
-    @classmethod
-    def of(cls, D: NumpyArray) -> Columns:
-        """At no point yet."""
-        values, V = eigh(D)
-        V, root, mu = np.ascontiguousarray(V), np.sqrt(values), 0.5 / values
-        half, inverse_half = (V * root).dot(V.conj().T), (V / root).dot(V.conj().T)
-        return cls(D, half, inverse_half, V, np.abs(mu[:, None] - mu), mu, V, V)
-
-    def at(self, level: NumpyArray) -> Columns:
-        """The same D at a point with another C."""
-        half, inverse_half = self[1:3]
-        c, Q = eigh(half.dot(level).dot(half))
-        return Columns(*self[:5], c, half.dot(Q), inverse_half.dot(Q))
-
-
-class Known(NamedTuple):
-    """What is known about A."""
-
-    memory: RowMemory
-    columns: Columns
-    offset: Array  # C₀ of ∇f = A X M + C₀; None for zero
-    normal: Stacked
-    ritz: RitzPairs
-    exact: bool
-    resets: int = 0  # times that all but the newest block was forgotten
+# With a constant part the Hessian is indefinite far from the minimum, and steps of a model are too
+# long there.  It rests where so many first trials were not taken, older ones counting less, for so
+# many steps, twice as many each time: test_a_model_with_a_constant_part_rests_where_it_stumbles.
+FADING, MOST_STRAIN, REST_OF_STRAINED = 0.9, 2.5, 20
 
 
 class Rows(NamedTuple):
@@ -114,6 +79,24 @@ class Rows(NamedTuple):
     @property
     def ended(self) -> bool:
         return self.known is None and self.looking is None
+
+    def after_search(self, at_once: bool) -> Rows:
+        """After a step whose first trial was taken, or not."""
+        if self.leaves:
+            return self._replace(leaves=tuple(leaf.after_search(at_once) for leaf in self.leaves))
+        known = self.known
+        if known is None or known.offset is None:
+            return self
+        strain = FADING * known.strain + (not at_once)
+        return self._replace(known=known._replace(strain=strain))
+
+    def resting(self) -> Rows | None:
+        """Without the model for some steps, if it is strained; one look will find it again."""
+        known = self.known
+        if known is None or known.strain <= MOST_STRAIN:
+            return None
+        rests, D = known.rests + 1, known.columns.D
+        return Rows(Looking(None, D, 1, False, rests, REST_OF_STRAINED << known.rests))
 
 
 OFF = Rows()
@@ -184,6 +167,8 @@ class RowModel:
         """What is known after one more step; ``span``: f is a function of the span of X."""
         known, kernels = rows.known, getattr(problem.geometry, "kernels", None)
         if known is not None:
+            if resting := rows.resting():
+                return resting
             new = self._grown(kernels, known, ends) if known.exact or span else None
             return Rows(None, new) if new is not None else self.off(known, span)
         found = self._looked(problem, rows, ends, span)
@@ -195,6 +180,8 @@ class RowModel:
         """`observe`, and direction, slope and curve from there where one call finds both."""
         known, geometry, span = rows.known, problem.geometry, metric.horizontal
         kernels: Any = getattr(geometry, "kernels", None)
+        if resting := rows.resting():
+            return resting, None
         found = rows if known is not None else self._looked(problem, rows, ends, span)
         if isinstance(found, Recognised):
             known = _before_the_first(self.blocks, kernels, found, ends)
@@ -222,14 +209,15 @@ class RowModel:
 
     def _begun(self, k: Any, found: Recognised, ends: StepEnds) -> Rows:
         """With the newest pair as the whole memory."""
-        seen, D, C, exact = found
+        seen, D, C, exact, rests = found
         X, at = ends.X, ends.at
         memory = row_memory.begun(k, self.blocks, seen.S, seen.Y, X, at, D, C)
-        return Rows(None, _with_ritz(k, memory, Columns.of(D), small(k, at.level), C, exact, 0))
+        begun = Known(memory, Columns.of(D), C, *NOTHING_SEEN, exact, rests=rests)
+        return Rows(None, with_ritz(k, begun, small(k, at.level)))
 
     def _grown(self, k: Any, known: Known, ends: StepEnds) -> Known | None:
         """With the block of one more step; None if it contradicts the model."""
-        old, columns, offset, normal, ritz, exact, resets = known
+        old, columns, offset, normal, ritz, exact, *_ = known
         X, at = ends.X, ends.at
         size = X.shape[1]
         if old.full and not len(ritz.theta):
@@ -241,8 +229,9 @@ class RowModel:
         if not of_newest <= self.decay:
             return None
         if of_all > self._agreed(exact):
-            memory, resets = row_memory.newest(k, memory, at.G), resets + 1
-        return _with_ritz(k, memory, columns, small(k, at.level), offset, exact, resets)
+            memory = row_memory.newest(k, memory, at.G)
+            known = known._replace(resets=known.resets + 1)
+        return with_ritz(k, known._replace(memory=memory), small(k, at.level))
 
     def _agreed(self, exact: bool) -> float:
         """The asymmetry of all blocks together up to which older ones are kept."""
@@ -255,13 +244,13 @@ class RowModel:
 
         None where there is no such kernel, and after unusual steps, about which `_grown` decides.
         """
-        (W, XA, used, grams, _), columns, offset, normal, ritz, exact, resets = known
+        (W, XA, used, grams, _), columns, offset, normal, ritz, exact, *_ = known
         _, _, X, at = ends
         k = kernels_of_rays(geometry, X, at.G)
         fast = k and row_compiled.row_kernels(k, X)
         if fast is None or (used == len(W) and not len(ritz.theta)):
             return None
-        turns, lowest = _turns(offset, metric.horizontal), self.ritz * X.shape[1]
+        turns, lowest = row_compiled.way_of_turns(offset, metric.horizontal), self.ritz * X.shape[1]
         theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
         of_ritz = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
         rules = self.decay, self._agreed(exact), NORMAL, *of_ritz, SOFTEST, theta
@@ -274,7 +263,8 @@ class RowModel:
         (W, XA, used, products, seen), at_point, WW, pairs, T, slope, frame, numbers = made
         memory = RowMemory(W, XA, used, SubspaceGrams(*products), seen)
         columns = Columns(*columns[:5], *at_point)
-        new = Known(memory, columns, offset, Stacked(WW), RitzPairs(*pairs), exact, resets)
+        normal, ritz = Stacked(WW), RitzPairs(*pairs)
+        new = known._replace(memory=memory, columns=columns, normal=normal, ritz=ritz)
         if not exact:
             return new, None
         ray = FastTangentRay.prepared(k, X, T, Frame(*frame), numbers)
@@ -294,7 +284,7 @@ class RowModel:
         if known.exact:
             rotation = small(kernels, at.rotation)
             seen = known.memory.seen
-            return _inverse(kernels, known, at.G, seen, rotation, -1.0, not horizontal)
+            return inverse(kernels, known, at.G, seen, rotation, -1.0, not horizontal)
         phi = partial(self.raised, geometry, known, X)
         if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
@@ -304,9 +294,9 @@ class RowModel:
         """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
         k: Any = getattr(geometry, "kernels", None)
         if row_compiled.row_kernels(k, G) is not None:
-            return _inverse(k, known, G, None, None, 1.0, False)
+            return inverse(k, known, G, None, None, 1.0, False)
         seen, rotation = row_memory.products(k, known.memory, G), small(k, k.gram(X, G))
-        return _inverse(k, known, G, seen, rotation, 1.0, False)
+        return inverse(k, known, G, seen, rotation, 1.0, False)
 
     def seen_again(self, geometry: Manifold, rows: Rows, at: Gradient) -> Rows:
         """After a step that left X where it was, and changed the gradient by its other leaves."""
@@ -320,7 +310,7 @@ class RowModel:
 
 def _before_the_first(blocks: int, k: Kernels, found: Recognised, ends: StepEnds) -> Known | None:
     """A model where the step began that recognised it, without vectors; None without kernels."""
-    (X, at, *_), (_, D, C, exact) = ends, found
+    (X, at, *_), (_, D, C, exact, rests) = ends, found
     if not exact or row_compiled.row_kernels(k, X) is None:
         return None
     (n, size), kind = X.shape, X.dtype
@@ -329,110 +319,20 @@ def _before_the_first(blocks: int, k: Kernels, found: Recognised, ends: StepEnds
     XA[:, size:] = (at.G if C is None else at.G - C).dot(D) + X.dot(at.level.dot(D))
     grams = SubspaceGrams(none, np.zeros((0, 2 * size), kind), none)
     memory = RowMemory(np.zeros((blocks, 2 * size, n), kind), XA, 0, grams, none)
-    return Known(memory, Columns.of(D), C, Stacked(none), RitzPairs(none, np.zeros(0)), True)
+    nothing = Stacked(none), RitzPairs(none, np.zeros(0))
+    return Known(memory, Columns.of(D), C, *nothing, True, rests=rests)
 
 
-def _inverse(
-    k: Kernels,
-    known: Known,
-    G: Array,
-    seen: Any,
-    rotation: Any,
-    sign: float,
-    turns: bool,
-) -> Array:
-    """±H G for the normal part q = (G − X XᴴG) W, and for the rotation XᴴG if that is asked for.
-
-    ``seen``: WᴴG and AXᴴG; with None for it and for the rotation the kernel finds both.
-    """
-    memory, columns, offset, normal, ritz, *_ = known
-    fast = row_compiled.row_kernels(k, G)
-    if fast is not None:
-        kept, grams = (memory.W, memory.used, memory.XA), memory.grams
-        of_columns = columns.c, columns.W, columns.F, columns.vectors, columns.gaps
-        arrays = grams.WX, grams.XX, normal.WW, ritz.T, ritz.theta, *of_columns
-        way = _turns(offset, not turns)
-        return row_compiled.applied_inverse(
-            fast, kept, G, (seen, rotation), arrays, SOFTEST, sign, way
-        )
-    grams, c, W, WH = memory.grams, columns.c, columns.W, sign * columns.W.conj().T
-    size, L = len(c), grams.L
-    WG, AXG, p = seen[:-size], seen[-size:], len(seen[:-size]) // 2
-    WX = grams.WX[:, :size]
-    AXq = (AXG - L.conj().T.dot(rotation)).dot(W)
-    seen = (WG - WX.dot(rotation)).dot(W)  # Uᴴq, and then Z°ᴴq
-    seen[p:] -= WX[:p].dot(AXq)
-    gamma = 1.0 / (row_ritz.shift_of_rest(normal, c, columns.F, ritz.theta) - c)
-    if offset is not None and turns:
-        uz, r, omega = coupled(ritz, normal, grams, (c, gamma, W), (seen, AXq, rotation))
-        x, omega = r - WX[:p].conj().T.dot(uz[p:]), sign * omega
-    else:
-        uz = _apart(ritz, normal, c, gamma, seen)
-        x = -WX[:p].conj().T.dot(uz[p:])
-        omega = (
-            sign * _uncoupled_rotation(columns, L, rotation) if turns else np.zeros_like(rotation)
-        )
-    own = (W * gamma).dot(WH)  # of G
-    xa = np.empty((2 * size, size), WH.dtype)
-    xa[:size] = omega - (WX.conj().T.dot(uz) + L.dot(x)).dot(WH) - rotation.dot(own)
-    xa[size:] = x.dot(WH)
-    return row_memory.combination(k, memory, G, uz.dot(WH), own, xa)
-
-
-def _turns(offset: Array | None, horizontal: bool) -> int:
-    """What the compiled inverse does with rotations."""
-    if horizontal:
-        return row_compiled.NO_TURNS
-    return row_compiled.UNCOUPLED if offset is None else row_compiled.COUPLED
-
-
-def _apart(
-    ritz: RitzPairs, normal: Stacked, c: NumpyArray, gamma: NumpyArray, seen: NumpyArray
-) -> NumpyArray:
-    """u and then z of H q = U°u + Z°z + qγ, from W°ᴴq."""
-    T, theta = ritz
-    p, e, TH = len(T), 1.0 / (theta[:, None] - c), T.conj().T
-    a = e * TH.dot(seen[:p])
-    uz = np.concatenate((T.dot(a * c), T.dot(-a)))
-    v = normal.WW.dot(uz)
-    v += seen
-    v *= gamma  # W°ᴴv
-    uz *= gamma
-    uz[:p] += T.dot(a - e * TH.dot(v[p:] - v[:p] * c))
-    return uz
-
-
-def _uncoupled_rotation(columns: Columns, L: NumpyArray, rotation: NumpyArray) -> NumpyArray:
-    """Ω with ½|Λ_i − Λ_j||μ_i − μ_j| Ω_ij = (XᴴG)_ij in the eigenbasis of M."""
-    vectors = columns.vectors
-    adjoint = vectors.conj().T
-    levels = adjoint.dot(L).dot(vectors).diagonal().real
-    h = np.abs(levels[:, None] - levels)
-    h *= columns.gaps
-    largest = h.max()
-    if not largest > 0:  # equal weights: rotations change nothing
-        return np.zeros_like(rotation)
-    h = np.maximum(h, SOFTEST * largest)
-    return np.asarray(vectors.dot(adjoint.dot(rotation).dot(vectors) / h).dot(adjoint))
-
-
-def _with_ritz(
-    k: Kernels,
-    memory: RowMemory,
-    columns: Columns,
-    level: NumpyArray,
-    offset: Array | None,
-    exact: bool,
-    resets: int,
-) -> Known:
-    """With the columns at this point, and the Ritz vectors of A on X⊥ above all shifts."""
+def with_ritz(k: Kernels, known: Known, level: NumpyArray) -> Known:
+    """With the columns at the memory's point, and the Ritz vectors of A on X⊥ above all shifts."""
+    memory, columns = known.memory, known.columns
     fast = row_compiled.row_kernels(k, memory.XA)
     if fast is not None:
         limits = row_ritz.DEPENDENT, row_ritz.UNRELIABLE
         made = row_compiled.ritz(fast, columns[1:3], level, memory.grams, *limits)
         columns = Columns(*columns[:5], *made[:3])
         normal, ritz = Stacked(made[3]), RitzPairs(*made[4:])
-        return Known(memory, columns, offset, normal, ritz, exact, resets)
-    columns, normal = columns.at(level), memory.grams.normal()
-    ritz = row_ritz.ritz_pairs(normal, columns.c[-1])
-    return Known(memory, columns, offset, normal, ritz, exact, resets)
+    else:
+        columns, normal = columns.at(level), memory.grams.normal()
+        ritz = row_ritz.ritz_pairs(normal, columns.c[-1])
+    return known._replace(columns=columns, normal=normal, ritz=ritz)

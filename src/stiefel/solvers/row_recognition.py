@@ -133,6 +133,7 @@ class Recognised(NamedTuple):
     D: NumpyArray
     C: Array | None
     exact: bool
+    rests: int = 0  # of the search before
 
 
 def looked(
@@ -153,10 +154,10 @@ def looked(
     if D is not None and old.looks and found <= (gate := widened(gates.gate, seen)):
         fits, C = _constant_part(gates, problem, k, seen, D, ends, gate, span)
         if fits:
-            return Recognised(seen, D, C, True)
+            return Recognised(seen, D, C, True, old.rests)
     if span and D is not None:
         if old.inexact and old.rests and found <= gates.nearly:
-            return Recognised(seen, D, None, False)
+            return Recognised(seen, D, None, False, old.rests)
         return _unexplained(gates, old._replace(D=D), old.inexact, found > HOPELESS)
     pairs = remembered(k, old.pairs, seen)
     if old.pairs is None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stiefel.geometry.ray import Secant
-from stiefel.types import Aim, Gradient, Point
+from stiefel.types import Aim, Curve, Gradient, Point
 
 from .noise import MARGIN, Kind, Watch, Witness, is_doubtful, judge
 from .problem import Problem
@@ -60,7 +60,7 @@ class SecantSearch:
     ) -> SearchStep | None:
         """From t = 1 on along the curve of ``aim``."""
         f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.bounded_length
-        limit = self.longest / size if size > 0 else math.inf
+        limit = self.limit(curve)
         low, high, noise, rounding = 0.0, math.inf, watch.noise, problem.noise.level(f)
         f_low, slope_low = f, slope
         kept: SearchStep | None = None
@@ -116,6 +116,11 @@ class SecantSearch:
             return None
         pair = curve.secant_pair(kept.t, start, kept.at) if self.paired else None
         return kept._replace(X=curve(kept.t), pair=pair)  # the same bits as before
+
+    def limit(self, curve: Curve) -> float:
+        """As far as a step may go."""
+        size = curve.bounded_length
+        return self.longest / size if size > 0 else math.inf
 
 
 def _slope(problem: Problem, at: Gradient, pair: Secant) -> float:
