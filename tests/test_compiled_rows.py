@@ -14,7 +14,7 @@ from stiefel.geometry.metric import CANONICAL
 from stiefel.objectives import Brockett
 from stiefel.solvers import METHODS, memory, row_compiled, row_memory, row_model, row_ritz
 from stiefel.solvers.problem import Problem
-from stiefel.solvers.row_inverse import NOTHING_SEEN, Columns, Known
+from stiefel.solvers.row_inverse import NOTHING_SEEN, Columns, Known, inverse
 from stiefel.solvers.row_model import RowModel
 from stiefel.solvers.row_recognition import (
     HOPELESS,
