@@ -55,6 +55,9 @@ from .row_rotations import SOFTEST
 # Entries of a point.  Below, an inexact model saves a tenth of the evaluations and doubles the work
 # of a step: test_small_points_of_functions_of_the_span_go_without_an_inexact_model.
 SMALL_SPAN = 500
+# Of a point whose gradient has a constant part.  With fewer, runs of up to fifty evaluations gain
+# little by a model whose steps take three times the work: test_a_constant_part_is_asked_for_late.
+MANY_ROWS = 1000
 # With a constant part the Hessian is indefinite far from the minimum, and steps of a model are too
 # long there.  It rests where so many first trials were not taken, older ones counting less, for so
 # many steps, twice as many each time: test_a_model_with_a_constant_part_rests_where_it_stumbles.
@@ -95,8 +98,8 @@ class Rows(NamedTuple):
         known = self.known
         if known is None or known.strain <= MOST_STRAIN:
             return None
-        rests, D = known.rests + 1, known.columns.D
-        return Rows(Looking(None, D, 1, False, rests, REST_OF_STRAINED << known.rests))
+        looking = Looking(inexact=False, rests=known.rests)
+        return Rows(looking.with_columns_known(known.columns.D, REST_OF_STRAINED << known.rests))
 
 
 OFF = Rows()
@@ -115,7 +118,7 @@ class RowModel:
     nearly : the asymmetry up to which a pair of a function of the span is explained nearly.
     looks : steps after which the search for the structure is given up, or rests.
     rest : steps before a function of the span is looked at again, and before it can be explained
-        nearly; twice as many each time.
+        nearly; twice as many each time.  And before a constant part is asked for at short points.
     decay : the asymmetry at which a new pair ends the model, or ends the memory of older ones.
     widest : up to so many columns a gradient with a constant part is modelled.
 
@@ -152,7 +155,8 @@ class RowModel:
     def init(self, geometry: Manifold, X: Array, at: Gradient, dear: bool = True) -> Rows:
         """Nothing known yet; given up at once where points are not tall single matrices.
 
-        Small and long points of functions that are not ``dear`` are modelled exactly or not at all.
+        Of functions that are not ``dear`` small and long points are modelled exactly or not at all,
+        and short ones with a constant part only in long runs.
         """
         kernels = getattr(geometry, "kernels", None)
         if kernels is None or at.level is None or isinstance(X, tuple) or len(X.shape) != 2:
@@ -161,7 +165,7 @@ class RowModel:
         if 2 * k > n:
             return GIVEN_UP
         inexact = dear or SMALL_SPAN < n * k < LONG_MATRIX
-        return OFF if inexact else Rows(Looking(inexact=False))
+        return Rows(Looking(inexact=inexact, patient=n < MANY_ROWS and not dear))
 
     def observe(self, problem: Problem, rows: Rows, ends: StepEnds, span: bool) -> Rows:
         """What is known after one more step; ``span``: f is a function of the span of X."""

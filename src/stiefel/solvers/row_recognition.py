@@ -83,10 +83,15 @@ class Looking(NamedTuple):
     inexact: bool = True  # whether pairs of a function of the span that are nearly so will do …
     rests: int = 0  # … once the run is long: after the first rest
     rest: int = 0  # steps still to be passed over
+    patient: bool = False  # whether a constant part is asked for after a rest only
 
     def again(self, gates: Gates) -> Looking:
         """At a function of the span, after a rest: each is twice as long as the one before."""
         return Looking(rests=self.rests + 1, rest=gates.rest << self.rests)
+
+    def with_columns_known(self, D: NumpyArray, rest: int) -> Looking:
+        """After so many steps one look will do."""
+        return Looking(None, D, 1, self.inexact, self.rests + 1, rest)
 
 
 class Look(NamedTuple):
@@ -152,7 +157,11 @@ def looked(
     D = old.D if old.D is not None or not span else np.eye(len(seen.SY), dtype=seen.SY.dtype)
     found = seen.asymmetry(D) if D is not None else math.inf
     if D is not None and old.looks and found <= (gate := widened(gates.gate, seen)):
-        fits, C = _constant_part(gates, problem, k, seen, D, ends, gate, span)
+        fits, C = _without_constant_part(seen, D, gate), None
+        if not fits and not span and len(D) <= gates.widest:
+            if old.patient and not old.rests:
+                return old.with_columns_known(D, gates.rest)
+            fits, C = _constant_part(problem, k, seen, D, ends, gate)
         if fits:
             return Recognised(seen, D, C, True, old.rests)
     if span and D is not None:
@@ -177,22 +186,16 @@ def _unexplained(gates: Gates, old: Looking, span: bool, hopeless: bool = False)
     return old.again(gates) if span else None
 
 
-def _constant_part(
-    gates: Gates,
-    problem: Problem,
-    k: Kernels,
-    seen: Look,
-    D: NumpyArray,
-    ends: StepEnds,
-    gate: float,
-    span: bool,
-) -> tuple[bool, Array | None]:
-    """Whether AX = (∇f − C)D fits, and C; one evaluation at −X if it is not zero."""
+def _without_constant_part(seen: Look, D: NumpyArray, gate: float) -> bool:
+    """Whether AX = ∇f D fits."""
     zero = np.zeros_like(seen.XE)
-    if seen.asymmetry_with_point(D, zero, zero) <= gate:
-        return True, None
-    if span or len(D) > gates.widest:
-        return False, None
+    return seen.asymmetry_with_point(D, zero, zero) <= gate
+
+
+def _constant_part(
+    problem: Problem, k: Kernels, seen: Look, D: NumpyArray, ends: StepEnds, gate: float
+) -> tuple[bool, Array | None]:
+    """Whether AX = (∇f − C)D fits with the C that one evaluation at −X shows; and C."""
     mirrored = problem.gradient(problem.geometry.scale(-1.0, ends.X))
     if not mirrored.finite:
         return False, None
