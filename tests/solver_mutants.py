@@ -48,7 +48,7 @@ WIDE_RAYS = "test_wide.py"
 # Where the lines stand.
 WIDE = "geometry/wide.py"
 AIMS = "solvers/aims.py"
-FRAMED = "geometry/framed.py"
+FRAMED = "geometry/framed_ray.py"
 METRIC = "solvers/learned_metric.py"
 LEAF_SCALES = "solvers/leaves.py"
 STACK_PAIRS = "solvers/stack_pairs.py"
@@ -344,9 +344,9 @@ MUTANTS = (
         "less_closely",
     ),
     Mutant(
-        LBFGS,
-        "min(DEAR_NEARLY * self.rows.nearly, 0.99)",
-        "self.rows.nearly",
+        ROWS,
+        "min(DEAR_NEARLY * self.nearly, 0.99)",
+        "self.nearly",
         "dear functions are modelled as closely as others",
         "test_row_model.py",
         "less_closely",

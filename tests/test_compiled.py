@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import stiefel
 from stiefel import Euclidean, Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry import cayley, compiled, framed, grassmann
+from stiefel.geometry import cayley, compiled, framed, framed_ray, grassmann
 from stiefel.geometry import metric as metrics
 from stiefel.geometry import ray as rays
 from stiefel.geometry import stiefel as stiefel_text
@@ -131,14 +131,14 @@ def test_frames_are_those_of_the_text(seed, stack, k, extra, is_complex, horizon
         lowered, moved = manifold.gradient(Q, E), (ray(0.3), ray(-0.1))
         pair = ray.secant_pair(0.3, lowered, lowered._replace(G=T))
         told = ray.bounded_length, ray.transported_velocity(0.3), ray.defect
-        seen = pair.curvature or framed.Split(0.0, 0.0, *(np.vdot(z, z).real for z in pair[:2]))
+        seen = pair.curvature or framed_ray.Split(0.0, 0.0, *(np.vdot(z, z).real for z in pair[:2]))
         return type(ray), [*lowered[:3], *moved, *told, *pair[:2], *seen]
 
     kind, found = everything()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framed, "faster", lambda *arguments: None)
         text, expected = everything()
-    assert (kind, text) == (framed.CompiledFramedRay, framed.FramedRay)
+    assert (kind, text) == (framed_ray.CompiledFramedRay, framed_ray.FramedRay)
     for f, e in zip(found, expected, strict=True):
         np.testing.assert_allclose(f, e, atol=1e-12)
 
@@ -153,7 +153,7 @@ def test_frames_that_have_drifted_are_brought_back(stack, column, is_complex):
     Q[(*[1] * len(stack), ..., column)] *= 1.0 + 1e-13
     manifold = framed.Framed(Stiefel().bind(Q), 5, 3)
     with_kernels = manifold.ray_along(Q, gaussian(rng, (*stack, 5, 3), is_complex))(0.0)
-    assert type(manifold.ray_along(Q, Q[..., :3])) is framed.CompiledFramedRay
+    assert type(manifold.ray_along(Q, Q[..., :3])) is framed_ray.CompiledFramedRay
     drift = np.abs(np.swapaxes(with_kernels.conj(), -1, -2) @ with_kernels - np.eye(5))
     assert drift.max() < 1e-14
 

@@ -14,7 +14,7 @@ from stiefel.geometry.metric import CANONICAL
 from stiefel.objectives import Brockett
 from stiefel.solvers import METHODS, memory, row_compiled, row_memory, row_model, row_ritz
 from stiefel.solvers.problem import Problem
-from stiefel.solvers.row_inverse import NOTHING_SEEN, Columns, Known, inverse
+from stiefel.solvers.row_inverse import NOTHING_SEEN, Columns, Known, inverse_of_rows
 from stiefel.solvers.row_model import RowModel
 from stiefel.solvers.row_recognition import (
     HOPELESS,
@@ -212,7 +212,7 @@ def test_the_inverse(size, offset, turns, sign):
     def applied():
         known: Known = s.known(offset)
         seen = known.memory.seen
-        return inverse(s.kernels, known, s.G, seen, at.rotation, sign, turns)
+        return inverse_of_rows(s.kernels, known, s.G, seen, at.rotation, sign, turns)
 
     found, expected = both(applied)
     assert_near(found / np.abs(expected).max(), expected / np.abs(expected).max(), 1e-6)

@@ -6,7 +6,7 @@ import pytest
 import stiefel
 from stiefel import SpecialOrthogonal, Stiefel
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry import framed as formulas
+from stiefel.geometry import framed_ray as formulas
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.frames import framed
 from stiefel.geometry.turns import FramedRotations

@@ -83,7 +83,7 @@ def enters(method, files, changes, depth):
 
 def test_an_iteration_of_auto_enters_few_rooms():
     enters("auto", 14, 66, 9)
-    enters(replace(METHODS["auto"], rows=None), 14, 90, 10)
+    enters(replace(METHODS["auto"], rows=None), 14, 45, 7)
 
 
 def test_an_iteration_of_the_paper_enters_few_rooms():

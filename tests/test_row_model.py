@@ -14,7 +14,7 @@ from stiefel import Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry.metric import CANONICAL
 from stiefel.objectives import Brockett, JointDiagonalization, KohnSham, Procrustes
-from stiefel.solvers import METHODS, RowModel, lbfgs, row_memory, row_model, row_ritz
+from stiefel.solvers import METHODS, RowModel, row_memory, row_model, row_ritz
 from stiefel.solvers.row_inverse import NOTHING_SEEN, Columns, Known
 from stiefel.solvers.row_model import GIVEN_UP
 from stiefel.solvers.row_recognition import StepEnds, symmetrising
@@ -525,7 +525,7 @@ def test_dear_functions_are_modelled_less_closely(monkeypatch):
     on = [sum(s.rows.on for s in states(m, fun, x, Stiefel(), 100)) for m in (AUTO, dear)]
     assert on[0] < 10 and on[1] > 30
     less = spent(fun, (240, 8), dear, seeds, 1e-6)
-    monkeypatch.setattr(lbfgs, "DEAR_NEARLY", 1.0)
+    monkeypatch.setattr(row_model, "DEAR_NEARLY", 1.0)
     assert less < 0.9 * spent(fun, (240, 8), replace(dear), seeds, 1e-6)
 
 

@@ -13,7 +13,7 @@ import stiefel
 from stiefel import SpecialOrthogonal
 from stiefel.backends.arrays import kernels_for
 from stiefel.geometry import compiled, turns
-from stiefel.geometry import framed as frames_text
+from stiefel.geometry import framed_ray as frames_text
 from stiefel.geometry.frames import framed
 from stiefel.geometry.ray import Lowered
 from stiefel.geometry.turns import CompiledRotationRay, RotationRay

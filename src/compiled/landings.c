@@ -153,6 +153,40 @@ static PyObject *learned(const Lesson *l, double omega)
                          s->sums[2], s->sums[3], s->replaced, omega);
 }
 
+/* A pair that is kept, and what follows from it. */
+typedef struct {
+    long row, gone;
+    const double *s, *y;
+    double sy, gamma, longest;
+    const void *B, *yy;
+    void *next, *moved;         /* the first point to be tried, and its displacement */
+    double slope, ray[3], t;    /* ⟨G, T⟩, what `prepare_tangent` says, and the step to that point */
+} Arrival;
+
+/* The step is learned from, the pair remembered, γ averaged with the old one, aimed and a point tried. */
+static void arrive(Archer *c, Lesson *l, Arrival *v)
+{
+    double *rest = c->room + 3 * c->m;
+    if (l != NULL)
+        learn_first(c, l);
+    keep_pair(c->m, c->N, c->S, c->Y, v->row, v->gone, v->s, v->y, v->sy, c->inverse, c->diagonal,
+              c->room);
+    double square = change_of_matrix(c->entry, c->k, v->B, v->yy, c->D, c->omega, rest);
+    if (square > 0.0)
+        v->gamma = v->gamma != 0.0 ? sqrt(v->gamma * (v->sy / square)) : v->sy / square;
+    v->slope = aim(c, v->gamma, v->ray);
+    v->t = first_trial(v->ray[1], v->longest);
+    point_of_matrix(c->entry, c->n, c->k, c->X, c->T, c->frame, v->t, v->next, v->moved, rest);
+}
+
+static PyObject *arrived(const Arrival *v, const Lesson *l, double omega)
+{
+    PyObject *told = l == NULL ? Py_NewRef(Py_None) : learned(l, omega);
+    if (told == NULL)
+        return NULL;
+    return Py_BuildValue("ddddddN", v->gamma, v->slope, v->ray[0], v->ray[1], v->ray[2], v->t, told);
+}
+
 /* matrix_arrival(…, as matrix_aim, old γ or 0, row, gone, s, y, ⟨s, y⟩, B, yᴴy, longest, Y, N, lesson or
  * None) -> γ, ⟨G, T⟩, what `prepare_tangent` returns, t, and what `learn` returns with ω at its end:
  * the step is learned from, the pair remembered, γ averaged with the old one, aimed, and Y the point
@@ -160,69 +194,117 @@ static PyObject *learned(const Lesson *l, double omega)
 PyObject *matrix_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    double out[3], slope = 0.0, t = 0.0;
     if (!counted(count, 23))
         return NULL;
     Archer c = archer_of(&a, args, WRITE);
     Py_ssize_t N = c.N, kk = c.k * c.k;
-    double gamma = number(&a, args[11]), sy = number(&a, args[16]), longest = number(&a, args[19]);
-    long row = integer(&a, args[12]), gone = integer(&a, args[13]);
-    const double *s = real_numbers(&a, args[14], &N, READ), *y = real_numbers(&a, args[15], &N, READ);
-    const void *B = array(&a, args[17], kk, c.entry, READ);
-    const void *yy = array(&a, args[18], kk, c.entry, READ);
-    void *next = array(&a, args[20], c.n * c.k, c.entry, WRITE);
-    void *moved = array(&a, args[21], 4 * kk, c.entry, WRITE);
-    int learns = args[22] != Py_None;
-    Lesson l = {.sums = {.seen = 0}};
-    if (learns)
-        l = lesson_of(&a, args[22], c.k, c.entry, B, yy);
-    if (a.failed || !has_rows(&a, c.m, row, gone))
+    Arrival v = {.gamma = number(&a, args[11]), .row = integer(&a, args[12]),
+                 .gone = integer(&a, args[13]), .sy = number(&a, args[16])};
+    v.s = real_numbers(&a, args[14], &N, READ), v.y = real_numbers(&a, args[15], &N, READ);
+    v.B = array(&a, args[17], kk, c.entry, READ), v.yy = array(&a, args[18], kk, c.entry, READ);
+    v.longest = number(&a, args[19]);
+    v.next = array(&a, args[20], c.n * c.k, c.entry, WRITE);
+    v.moved = array(&a, args[21], 4 * kk, c.entry, WRITE);
+    Lesson given, *l = args[22] == Py_None ? NULL : &given;
+    if (l != NULL)
+        given = lesson_of(&a, args[22], c.k, c.entry, v.B, v.yy);
+    if (a.failed || !has_rows(&a, c.m, v.row, v.gone))
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    double *rest = c.room + 3 * c.m;
-    if (learns)
-        learn_first(&c, &l);
-    keep_pair(c.m, N, c.S, c.Y, row, gone, s, y, sy, c.inverse, c.diagonal, c.room);
-    double square = change_of_matrix(c.entry, c.k, B, yy, c.D, c.omega, rest);
-    if (square > 0.0)
-        gamma = gamma != 0.0 ? sqrt(gamma * (sy / square)) : sy / square;
-    slope = aim(&c, gamma, out);
-    t = first_trial(out[1], longest);
-    point_of_matrix(c.entry, c.n, c.k, c.X, c.T, c.frame, t, next, moved, rest);
+    Py_BEGIN_ALLOW_THREADS arrive(&c, l, &v);
     Py_END_ALLOW_THREADS
-    PyObject *told = learned(&l, c.omega);
-    return finish(&a, told == NULL ? NULL
-                                   : Py_BuildValue("ddddddN", gamma, slope, out[0], out[1], out[2], t,
-                                                   told));
+    return finish(&a, arrived(&v, l, c.omega));
 }
 
-/* matrix_landing(X, U, frame, N, t, G, rotation, Y, E, span, G⁺, s, y, (rotation⁺, level⁺, B, yᴴy)) ->
- * ‖G⁺‖²_g*, ⟨G⁺, s⟩, ‖y‖²: the gradient at Y = X(t), of the Euclidean one E, and the pair */
+/* From args: X, U, frame, N, t, G, rotation, Y, E, span, G⁺, s, y, (rotation⁺, level⁺, B, yᴴy). */
+static Landing landing_of(Arrays *a, PyObject *const *args, size_t *e)
+{
+    Landing l = {.span = 0};
+    l.X = point_like(a, args[0], &l.n, &l.k, e);
+    Py_ssize_t nk = l.n * l.k, kk = l.k * l.k;
+    l.U = array(a, args[1], nk, *e, READ);
+    parts_of_frame(array(a, args[2], 16 * kk, *e, READ), l.k, *e, l.frame);
+    l.N = array(a, args[3], 4 * kk, *e, READ);
+    l.t = number(a, args[4]);
+    l.G = array(a, args[5], nk, *e, READ), l.rotation = array(a, args[6], kk, *e, READ);
+    l.Y = array(a, args[7], nk, *e, READ), l.E = array(a, args[8], nk, *e, READ);
+    l.span = (int)integer(a, args[9]);
+    l.G_new = array(a, args[10], nk, *e, WRITE);
+    l.s = array(a, args[11], nk, *e, WRITE), l.y = array(a, args[12], nk, *e, WRITE);
+    char *small = array(a, args[13], 4 * kk, *e, WRITE);
+    size_t size = *e * (size_t)kk;
+    l.rotation_new = small, l.level = small + size, l.B = small + 2 * size, l.yy = small + 3 * size;
+    return l;
+}
+
+/* matrix_landing(as `landing_of` has it) -> ‖G⁺‖²_g*, ⟨G⁺, s⟩, ‖y‖²: the gradient at Y = X(t), of the
+ * Euclidean one E, and the pair */
 PyObject *matrix_landing(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Landing l = {.span = 0};
     size_t e = sizeof(double);
     if (!counted(count, 14))
         return NULL;
-    l.X = point_like(&a, args[0], &l.n, &l.k, &e);
-    Py_ssize_t nk = l.n * l.k, kk = l.k * l.k;
-    l.U = array(&a, args[1], nk, e, READ);
-    parts_of_frame(array(&a, args[2], 16 * kk, e, READ), l.k, e, l.frame);
-    l.N = array(&a, args[3], 4 * kk, e, READ);
-    l.t = number(&a, args[4]);
-    l.G = array(&a, args[5], nk, e, READ), l.rotation = array(&a, args[6], kk, e, READ);
-    l.Y = array(&a, args[7], nk, e, READ), l.E = array(&a, args[8], nk, e, READ);
-    l.span = (int)integer(&a, args[9]);
-    l.G_new = array(&a, args[10], nk, e, WRITE);
-    l.s = array(&a, args[11], nk, e, WRITE), l.y = array(&a, args[12], nk, e, WRITE);
-    char *small = array(&a, args[13], 4 * kk, e, WRITE);
-    void *room = a.failed ? NULL : workspace(&a, e * (size_t)(6 * kk));
+    Landing l = landing_of(&a, args, &e);
+    void *room = a.failed ? NULL : workspace(&a, e * (size_t)(6 * l.k * l.k));
     if (a.failed)
         return finish(&a, NULL);
-    size_t size = e * (size_t)kk;
-    l.rotation_new = small, l.level = small + size, l.B = small + 2 * size, l.yy = small + 3 * size;
     Py_BEGIN_ALLOW_THREADS land_matrix(e, &l, room);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("ddd", l.square, l.slope, l.change));
+}
+
+/* When the first trial of a step is taken without a question; `secant_search` says why. */
+typedef struct {
+    double start;      /* ⟨∇f, T⟩ where it began */
+    double flattest;   /* the part of it that may be left at its end … */
+    int far;           /* … unless it went as far as a step may go */
+    double caution;    /* the least ⟨s, y⟩, relative to ‖y‖ */
+    double turn;       /* the largest ‖rotation‖ of a function of the span */
+} Terms;
+
+static int is_ordinary(const Terms *q, const Landing *l, size_t entry)
+{
+    double end = l->slope / l->t;
+    Py_ssize_t numbers = l->k * l->k * (Py_ssize_t)(entry / sizeof(double));
+    return isfinite(l->square) && l->square > 0.0 && (q->far || end >= q->flattest * q->start) &&
+           l->t * (end - q->start) > q->caution * sqrt(l->change) &&
+           !(sqrt(d_dot(numbers, l->rotation_new, l->rotation_new)) > q->turn);
+}
+
+/* matrix_stride(14 of a landing, 11 of `matrix_aim` at its end, old γ, row, gone, longest, Y, N, lesson
+ * or None, 5 terms) -> what `matrix_landing` returns and, of an ordinary step, what `matrix_arrival`
+ * returns, or None */
+PyObject *matrix_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    size_t e = sizeof(double);
+    int ordinary = 0;
+    if (!counted(count, 37))
+        return NULL;
+    Landing d = landing_of(&a, args, &e);
+    Archer c = archer_of(&a, args + 14, WRITE);
+    Arrival v = {.gamma = number(&a, args[25]), .row = integer(&a, args[26]),
+                 .gone = integer(&a, args[27]), .longest = number(&a, args[28]),
+                 .s = d.s, .y = d.y, .B = d.B, .yy = d.yy};
+    Py_ssize_t kk = c.k * c.k;
+    v.next = array(&a, args[29], c.n * c.k, c.entry, WRITE);
+    v.moved = array(&a, args[30], 4 * kk, c.entry, WRITE);
+    Lesson given, *l = args[31] == Py_None ? NULL : &given;
+    if (l != NULL)
+        given = lesson_of(&a, args[31], c.k, c.entry, d.B, d.yy);
+    Terms q = {number(&a, args[32]), number(&a, args[33]), (int)integer(&a, args[34]),
+               number(&a, args[35]), number(&a, args[36])};
+    if (!a.failed && (c.entry != e || c.n != d.n || c.k != d.k))
+        refuse(&a, "a step begins and ends in matrices of one shape");
+    if (a.failed || !has_rows(&a, c.m, v.row, v.gone))
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    land_matrix(e, &d, c.room + 3 * c.m);
+    ordinary = is_ordinary(&q, &d, e);
+    v.sy = d.t * (d.slope / d.t - q.start);
+    if (ordinary)
+        arrive(&c, l, &v);
+    Py_END_ALLOW_THREADS
+    PyObject *ahead = ordinary ? arrived(&v, l, c.omega) : Py_NewRef(Py_None);
+    return finish(&a, ahead == NULL ? NULL : Py_BuildValue("dddN", d.square, d.slope, d.change, ahead));
 }

@@ -8,5 +8,6 @@
 PyObject *matrix_aim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *matrix_arrival(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *matrix_landing(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *matrix_stride(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

@@ -74,6 +74,7 @@ static PyMethodDef kernels[] = {
     KERNEL(matrix_aim),
     KERNEL(matrix_arrival),
     KERNEL(matrix_landing),
+    KERNEL(matrix_stride),
     KERNEL(leaves_aim),
     KERNEL(leaves_remember),
     KERNEL(leaves_balanced),

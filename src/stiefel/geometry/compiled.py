@@ -305,7 +305,7 @@ class LandingRay(FastTangentRay):
     ) -> None:
         self.kernels = self._kernels = kernels
         self._X, self._U, self.whole = X, T, frame
-        self._first, self._span = first, span
+        self.first, self._span = first, span
         self._know(*small)
 
     @property
@@ -313,10 +313,10 @@ class LandingRay(FastTangentRay):
         return Frame(*self.whole)
 
     def __call__(self, t: float) -> Array:
-        first = self._first
+        first = self.first
         if first is None or first.t != t:
             return super().__call__(t)
-        self._last, self._first = (t, first.N), None  # nobody holds on to the point
+        self._last, self.first = (t, first.N), None  # nobody holds on to the point
         return first.X
 
     def landing(self, t: float, start: Any, Y: Array, E: Array) -> tuple[Any, Secant]:
@@ -326,11 +326,33 @@ class LandingRay(FastTangentRay):
         """
         if self._last is None or self._last[0] != t:
             self._at(t)
-        X, N = self._X, self._last[1]  # type: ignore[index]
-        shape, dtype, size = X.shape, X.dtype, X.shape[1]
+        room, of_step = self.room_to_land(t, start, Y, E)
+        return room.landed(t, self.whole, *self._kernels.compiled.matrix_landing(*of_step))
+
+    def room_to_land(
+        self, t: float, start: Any, Y: Array, E: Array
+    ) -> tuple[LandingRoom, tuple[Any, ...]]:
+        """What kernels fill where a step to Y = X(t) ends, and all that they ask of it."""
+        X, N, size = self._X, self._last[1], self._X.shape[1]  # type: ignore[index]
+        shape, dtype = X.shape, X.dtype
         G, s, y = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
         small, E = np.empty((4, size, size), dtype), E if E.flags.c_contiguous else rows(E)
         of_step = X, self._U, self.whole, N, t, start.G, start.rotation, Y, E, self._span
-        square, slope, change = self._kernels.compiled.matrix_landing(*of_step, G, s, y, small)
-        seen = Curvature(t, self.whole, small[2], small[3], change)
-        return (G, square, small[0], small[1]), Secant(s, y, seen, None, slope)
+        return LandingRoom(G, s, y, small), (*of_step, G, s, y, small)
+
+
+class LandingRoom(NamedTuple):
+    """What is found where a step ends."""
+
+    G: Array
+    s: Array
+    y: Array
+    small: Array  # its rotation and level, B and yᴴy of `Curvature`
+
+    def landed(
+        self, t: float, frame: Any, square: float, slope: float, change: float
+    ) -> tuple[Any, Secant]:
+        """The gradient as `Lowered` has it, and the pair of the step."""
+        small = self.small  # to be indexed: unpacking is slow
+        seen = Curvature(t, frame, small[2], small[3], change)
+        return (self.G, square, small[0], small[1]), Secant(self.s, self.y, seen, None, slope)

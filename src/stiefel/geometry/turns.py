@@ -24,7 +24,8 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array, Metric, NumpyArray
 
 from .compiled import kernels_of_turns, rows, straight_pair, straightened
-from .framed import DRIFT, Framed, FramedRay, Split
+from .framed import Framed
+from .framed_ray import DRIFT, FramedRay, Split
 from .ray import Lowered, Secant
 
 SQRT_HALF = math.sqrt(0.5)

@@ -27,7 +27,7 @@ from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array
 
 from .compiled import rows
-from .framed import DRIFT
+from .framed_ray import DRIFT
 from .ray import Secant, Squares, TangentRay
 
 SCALES = 1e-200, 1e200  # ‖U‖² between which C neither overflows nor loses digits

@@ -23,7 +23,8 @@ from stiefel.geometry.compiled import (
     kernels_of_turns,
 )
 from stiefel.geometry.compiled import rows as in_rows
-from stiefel.geometry.framed import CompiledFramedRay, Framed, Split, probe_of
+from stiefel.geometry.framed import Framed
+from stiefel.geometry.framed_ray import CompiledFramedRay, Split, probe_of
 from stiefel.geometry.grassmann import Grassmann, is_everything
 from stiefel.geometry.product import Product, ProductRay
 from stiefel.geometry.ray import Curvature, Secant
@@ -103,9 +104,9 @@ def matrix_aim(
     if is_wide(X):
         aim = _WideAim(geometry, X, metric)
         return aim.along(*k.compiled.wide_aim(*aim.known(pairs, in_rows(G)), gamma))
-    room = _Room(X)
+    room = RoomToAim(X)
     slope, *small = k.compiled.matrix_aim(
-        *_archer(geometry, pairs, X, in_rows(G), metric, room), gamma
+        *room.known(geometry, pairs, X, in_rows(G), metric), gamma
     )
     return room.aimed(geometry, k, X, metric, slope, small)
 
@@ -143,9 +144,9 @@ def matrix_arrival(
     if k is None or not sy > least * math.sqrt(seen.square):
         return None
     row, gone, kept = with_row(pairs, needed)
-    room, Y = _Room(X), np.empty(X.shape, X.dtype)
+    room, Y = RoomToAim(X), np.empty(X.shape, X.dtype)
     N = np.empty_like(room.frame[0])
-    known = _archer(geometry, kept, X, G, metric, room)
+    known = room.known(geometry, kept, X, G, metric)
     new = row, gone, pair.s, pair.y, sy, seen.B, seen.yy
     found = k.compiled.matrix_arrival(*known, gamma, *new, longest, Y, N, lesson)
     first = FirstTrial(found[5], Y, N)
@@ -225,12 +226,23 @@ def _framed_arrival(
     return kept, gamma, (T, slope, CompiledFramedRay.along(k, Q, U, E, *found)), None
 
 
-class _Room:
+class RoomToAim:
     """What the kernels fill: a direction and the frame of its ray."""
 
     def __init__(self, X: Array) -> None:
         two = 2 * X.shape[1]
         self.T, self.frame = np.empty(X.shape, X.dtype), np.empty((4, two, two), X.dtype)
+
+    def known(
+        self, geometry: Manifold, pairs: Pairs, X: Array, G: Array, metric: Metric
+    ) -> tuple[Any, ...]:
+        """What the kernels need to know to aim from X, and the room."""
+        D = metric.D
+        D = D if D is None or D.flags.c_contiguous else in_rows(D)
+        omega = 0.0 if metric.horizontal else metric.omega
+        theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
+        S, Y, inverse, diagonal, *_ = pairs
+        return S, Y, inverse, diagonal, G, X, D, omega, theta, self.T, self.frame
 
     def aimed(
         self,
@@ -246,18 +258,6 @@ class _Room:
         T, span = self.T, type(geometry).gradient is not Stiefel.gradient
         ray = LandingRay(k, X, T, self.frame, small, first, span)
         return T, slope, geometry.ray_along(X, T, metric) if ray.lossy else ray
-
-
-def _archer(
-    geometry: Manifold, pairs: Pairs, X: Array, G: Cotangent, metric: Metric, room: _Room
-) -> tuple[Any, ...]:
-    """What both kernels begin with."""
-    D = metric.D
-    D = D if D is None or D.flags.c_contiguous else in_rows(D)
-    omega = 0.0 if metric.horizontal else metric.omega
-    theta = geometry.rotation_left_out(metric)  # type: ignore[attr-defined]
-    S, Y, inverse, diagonal, *_ = pairs
-    return S, Y, inverse, diagonal, G, X, D, omega, theta, room.T, room.frame
 
 
 def kernels_of_rays(geometry: Manifold, X: Point, G: Cotangent) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stiefel.geometry.compiled import has_few_columns
-from stiefel.geometry.framed import Split
+from stiefel.geometry.framed_ray import Split
 from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Curvature, Secant
 from stiefel.types import (

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from stiefel.geometry.compiled import LandingRay
 from stiefel.geometry.ray import Secant
@@ -26,6 +26,7 @@ from stiefel.types import Aim, Cotangent, Curve, Gradient, Manifold, Point, Stat
 from . import memory, plain_pairs, row_leaves
 from .aims import matrix_aim, matrix_arrival, slope_and_curve
 from .arrivals import leaves_arrival, with_matrices_looked_at
+from .evaluation_cost import cost_of, pairs_by_cost
 from .learned_metric import Learned, LearnedMetric, still_invariant
 from .leaves import first_scale, parts_of
 from .memory import NOTHING, Pairs, apply_inverse, no_pairs, remember, smoothed
@@ -38,15 +39,10 @@ from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import GROWTH_OF_GUESS, SearchStep, SecantSearch
 from .stack_pairs import direction_apart
+from .strides import Stride, stride
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
-CHEAP_PAIRS, DEAR_PAIRS = 4, 30  # by `cost`; tests/test_cost.py
-DEAR_NEARLY = 3.0  # times `RowModel.nearly`: test_dear_functions_are_modelled_less_closely
-# What a step costs beside f, roughly: microseconds, and nanoseconds for each entry of a point.
-STEP_MICROSECONDS, ENTRY_NANOSECONDS = 120.0, 15.0
-DEAR = 10.0  # times that
-# A step this much shorter than its first trial contradicts the pairs behind it: f is no longer what
-# they tell; test_pairs_that_a_step_contradicts_are_forgotten.
+# A shorter part of a first trial contradicts: test_pairs_that_a_step_contradicts_are_forgotten.
 CONTRADICTED = 0.3
 LONGEST_BY_ROWS = 1.0  # a step by a model of A, which knows little beyond; `span` in the budgets
 
@@ -159,41 +155,43 @@ class LBFGS:
         rows = OFF
         if self._model is not None:
             fit = not large and problem.precond is None and self.cost != "cheap"
-            single = not isinstance(x, tuple) and len(x.shape) == 2
             of_one = partial(RowModel.init, dear=self.cost == "dear")
-            look = of_one if single else row_leaves.looking_at_leaves
+            one = not isinstance(x, tuple) and len(x.shape) == 2
+            look = of_one if one else row_leaves.looking_at_leaves
             rows = look(self._model, geometry, x, at) if fit else GIVEN_UP
         return self._aimed(problem, x, at, pairs, learned, 0.0, rows)
 
     @property
     def most_pairs(self) -> int:
         """As many as ``memory`` says, unless ``cost`` says more or less."""
-        if self.cost == "cheap":
-            return min(self.memory, CHEAP_PAIRS)
-        return max(self.memory, DEAR_PAIRS) if self.cost == "dear" else self.memory
+        return pairs_by_cost(self.cost, self.memory)
 
     def pairs_like(self, geometry: Manifold, G: Cotangent) -> int:
         """More of a tree: scales of leaves say nothing of how one bends another, and pairs do."""
-        if self.cost != "usual":
-            return self.most_pairs
-        return memory.pairs_worth_keeping(geometry, G, self.memory, self.metric is not None)
+        more = self.metric is not None
+        keeping = memory.pairs_worth_keeping
+        return keeping(geometry, G, self.memory, more) if self.cost == "usual" else self.most_pairs
 
     def measured(self, seconds: float, entries: int) -> LBFGS:
         """This method with its ``cost`` by the seconds of one evaluation at so many entries."""
-        step = 1e-6 * STEP_MICROSECONDS + 1e-9 * ENTRY_NANOSECONDS * entries
-        cost = "cheap" if seconds < step else "dear" if seconds > DEAR * step else "usual"
-        return replace(self, cost=cost)
+        return replace(self, cost=cost_of(seconds, entries))
 
     def step(self, problem: Problem, s: State) -> State:
         search = self._search if s.rows.known is None else self._searches_by_rows[s.rows.exact]
+        first = None
         if not s.gamma:
             search = replace(search, growth=GROWTH_OF_GUESS)
-        taken = search(problem, s.at, s.aim, s.watch)
+        elif (rows := s.rows.unlooked() if self._model else s.rows) is not None:
+            known = s.at, s.aim, s.watch, s.pairs, s.learned, s.gamma
+            rules = self.caution, self.longest
+            found, first = stride(problem, search, self.metric, rules, *known)
+            if found is not None:
+                return self._onward(problem, found, rows)
+        taken = search(problem, s.at, s.aim, s.watch, first)
         if taken is None:
             return self._recover(problem, s)
         if s.rows.on:
-            at_once = taken.t == min(1.0, search.limit(s.aim.curve))
-            s = s._replace(rows=s.rows.after_search(at_once))
+            s = s._replace(rows=s.rows.after_search(search.took_first(taken.t, s.aim.curve)))
         if s.pairs.changes is not None:
             return self._arrive_plainly(problem, s, taken)
         return self._arrive(problem, s, taken)
@@ -211,14 +209,11 @@ class LBFGS:
     @cached_property
     def _model(self) -> RowModel | None:
         """``rows``; where evaluations are dear, what explains them less closely will do."""
-        if self.rows is None or self.cost != "dear":
-            return self.rows
-        return replace(self.rows, nearly=min(DEAR_NEARLY * self.rows.nearly, 0.99))
+        return self.rows and (self.rows.of_dear_functions() if self.cost == "dear" else self.rows)
 
     def _arrive(self, problem: Problem, s: State, taken: SearchStep) -> State:
         """Keep the pair of the step taken, learn from it, and aim again."""
-        geometry, x, at, pair = problem.geometry, taken.X, taken.at, taken.pair
-        pairs, learned = s.pairs, s.learned
+        geometry, (_, x, at, pair, *_), pairs, learned = problem.geometry, taken, s.pairs, s.learned
         if len(learned) > 1 or learned[0].metric.horizontal:
             learned, same = still_invariant(geometry, x, at, learned)
             pairs = pairs if same else pairs.forgotten()
@@ -252,13 +247,17 @@ class LBFGS:
                 return self._aimed(*here, after=True, aimed=aimed)
         kept = self._kept(problem, s, taken, pair, pairs, learned, known is not None)
         pairs, gamma, aimed, learned = kept
+        return self._onward(problem, (x, at, taken.watch, pairs, learned, gamma, aimed), rows)
+
+    def _onward(self, problem: Problem, found: Stride | tuple[Any, ...], rows: Rows) -> State:
+        """The state at the end of a step."""
+        x, at, watch, pairs, learned, gamma, aimed = found
         if aimed is not None and aimed[1] < -LEAST_COSINE * at.norm * aimed[2].length:
-            aim = Aim(*aimed, metric=learned[0].metric)
+            T, slope, curve = aimed
             at = at if at.aux is None else at._replace(aux=None)
-            new = x, at, aim, pairs, learned, gamma, len(pairs.rows), False, taken.watch
-            return State(*new, rows, None, -0.5 * aim.slope)
-        here = problem, x, at, pairs, learned, gamma, rows, taken.watch
-        return self._aimed(*here, after=True, aimed=aimed)
+            new = x, at, Aim(T, slope, curve, learned[0].metric), pairs, learned, gamma
+            return State(*new, len(pairs.rows), False, watch, rows, None, -0.5 * slope)
+        return self._aimed(problem, x, at, pairs, learned, gamma, rows, watch, True, aimed)
 
     def _kept(
         self,

@@ -31,7 +31,8 @@ from stiefel.backends.base import Kernels
 from stiefel.geometry import compiled
 from stiefel.geometry import metric as metrics
 from stiefel.geometry.compiled import faster, has_few_columns
-from stiefel.geometry.framed import Framed, Split
+from stiefel.geometry.framed import Framed
+from stiefel.geometry.framed_ray import Split
 from stiefel.geometry.ray import (
     Curvature,
     Secant,
@@ -396,5 +397,13 @@ def _invariant(factor: Manifold, x: Array, rotation: Array, scale: float) -> boo
 def _is_small(factor: Manifold, x: Array, rotation: Array, scale: float) -> bool:
     k = array_kernels(factor, x)
     eps = DOUBLE if k.pure_numpy and x.dtype.char in "dD" else k.eps(x)
-    least = max(INVARIANCE, INVARIANT_ULPS * eps)
-    return math.sqrt(k.squared_frobenius(rotation)) <= least * scale
+    return math.sqrt(k.squared_frobenius(rotation)) <= _least_turn(eps) * scale
+
+
+def _least_turn(eps: float) -> float:
+    return max(INVARIANCE, INVARIANT_ULPS * eps)
+
+
+def largest_turn(old: Learned) -> float:
+    """The rotation part that leaves all as it is, of one matrix of double precision."""
+    return _least_turn(DOUBLE) * old.scale_of_gradient if old.metric.horizontal else math.inf

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from stiefel.backends.arrays import kernels_for
-from stiefel.geometry.framed import Framed, Split
+from stiefel.geometry.framed import Framed
+from stiefel.geometry.framed_ray import Split
 from stiefel.geometry.metric import matrix_squares
 from stiefel.geometry.product import Product
 from stiefel.geometry.ray import Curvature, Secant

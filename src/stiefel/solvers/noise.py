@@ -97,6 +97,19 @@ class Watch(NamedTuple):
     doubtful: bool = False  # the last one that could be read contradicts the gradient; see `doubt`
     looked_at: float = math.inf  # the gradient norm when that was asked, where it is not at hand
 
+    def after(
+        self,
+        noise: float,
+        rise: float,
+        slopes: tuple[float, float],
+        distance: float,
+        level: float,
+    ) -> Watch:
+        """After a step by which f rose; ``slopes`` at both ends are times its length."""
+        blind = -0.5 * slopes[0] <= MARGIN * level
+        seen = noise, blind, is_doubtful(self.doubtful, rise, slopes, distance, level)
+        return self if seen == self[:3] else Watch(*seen)
+
 
 class Witness(NamedTuple):
     """A step that f refused."""

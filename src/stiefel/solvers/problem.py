@@ -49,7 +49,12 @@ class Problem:
             at = self.gradient(X)
             return at, curve.secant_pair(t, start, at) if at.finite else None
         f, E, aux = self.objective.value_and_gradient(X)
-        (G, square, rotation, level), pair = land(t, start, X, E)
+        return self.landed(f, aux, *land(t, start, X, E))
+
+    @staticmethod
+    def landed(f: float, aux: Any, lowered: Any, pair: Secant) -> tuple[Gradient, Secant]:
+        """`landing` from f and what the curve knows there."""
+        G, square, rotation, level = lowered
         norm = math.sqrt(square) if square >= 0 else math.nan
         finite = math.isfinite(f) and math.isfinite(norm)
         return Gradient(f, G, norm, aux, rotation, finite, level), pair

@@ -7,7 +7,7 @@ from operator import attrgetter, mul
 from typing import Any
 
 from stiefel.geometry.compiled import faster
-from stiefel.geometry.framed import Split
+from stiefel.geometry.framed_ray import Split
 from stiefel.geometry.metric import squared_change as change
 from stiefel.geometry.ray import Secant
 from stiefel.types import Array, Manifold, Metric

@@ -64,7 +64,7 @@ class Known(NamedTuple):
 NOTHING_SEEN = Stacked(np.zeros((0, 0))), RitzPairs(np.zeros((0, 0)), np.zeros(0))
 
 
-def inverse(
+def inverse_of_rows(
     k: Kernels,
     known: Known,
     G: Array,

@@ -30,7 +30,7 @@ below the pairs of L-BFGS, which see what A does not tell.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ from .aims import kernels_of_rays
 from .memory import LONG_MATRIX, Pairs, apply_inverse
 from .parameters import check_integer, check_open_interval
 from .problem import Problem
-from .row_inverse import NOTHING_SEEN, Columns, Known, inverse
+from .row_inverse import NOTHING_SEEN, Columns, Known, inverse_of_rows
 from .row_memory import NORMAL, RowMemory, SubspaceGrams, small
 from .row_recognition import Looking, Recognised, StepEnds, looked
 from .row_ritz import RitzPairs, Stacked, lowest_and_newest
@@ -58,6 +58,7 @@ SMALL_SPAN = 500
 # Of a point whose gradient has a constant part.  With fewer, runs of up to fifty evaluations gain
 # little by a model whose steps take three times the work: test_a_constant_part_is_asked_for_late.
 MANY_ROWS = 1000
+DEAR_NEARLY = 3.0  # times `nearly`: test_dear_functions_are_modelled_less_closely
 # With a constant part the Hessian is indefinite far from the minimum, and steps of a model are too
 # long there.  It rests where so many first trials were not taken, older ones counting less, for so
 # many steps, twice as many each time: test_a_model_with_a_constant_part_rests_where_it_stumbles.
@@ -82,6 +83,13 @@ class Rows(NamedTuple):
     @property
     def ended(self) -> bool:
         return self.known is None and self.looking is None
+
+    def unlooked(self) -> Rows | None:
+        """The same after a step that nobody looks at; None if it is looked at."""
+        if self.known is not None or self.leaves or (self.looking and not self.looking.rest):
+            return None
+        looking = self.looking
+        return self if looking is None else Rows(looking._replace(rest=looking.rest - 1))
 
     def after_search(self, at_once: bool) -> Rows:
         """After a step whose first trial was taken, or not."""
@@ -151,6 +159,10 @@ class RowModel:
         check_open_interval(self, "gate", 0.0, 1.0)
         check_open_interval(self, "nearly", 0.0, 1.0)
         check_open_interval(self, "decay", 0.0, 1.0)
+
+    def of_dear_functions(self) -> RowModel:
+        """This one where evaluations are dear: what explains them less closely will do."""
+        return replace(self, nearly=min(DEAR_NEARLY * self.nearly, 0.99))
 
     def init(self, geometry: Manifold, X: Array, at: Gradient, dear: bool = True) -> Rows:
         """Nothing known yet; given up at once where points are not tall single matrices.
@@ -288,7 +300,7 @@ class RowModel:
         if known.exact:
             rotation = small(kernels, at.rotation)
             seen = known.memory.seen
-            return inverse(kernels, known, at.G, seen, rotation, -1.0, not horizontal)
+            return inverse_of_rows(kernels, known, at.G, seen, rotation, -1.0, not horizontal)
         phi = partial(self.raised, geometry, known, X)
         if not pairs.in_use:
             return geometry.scale(-1.0, phi(at.G))
@@ -298,9 +310,9 @@ class RowModel:
         """H G of any cotangent, normal parts only: H₀ where the structure is inexact."""
         k: Any = getattr(geometry, "kernels", None)
         if row_compiled.row_kernels(k, G) is not None:
-            return inverse(k, known, G, None, None, 1.0, False)
+            return inverse_of_rows(k, known, G, None, None, 1.0, False)
         seen, rotation = row_memory.products(k, known.memory, G), small(k, k.gram(X, G))
-        return inverse(k, known, G, seen, rotation, 1.0, False)
+        return inverse_of_rows(k, known, G, seen, rotation, 1.0, False)
 
     def seen_again(self, geometry: Manifold, rows: Rows, at: Gradient) -> Rows:
         """After a step that left X where it was, and changed the gradient by its other leaves."""

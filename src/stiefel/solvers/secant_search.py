@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Curve, Gradient, Point
 
-from .noise import MARGIN, Kind, Watch, Witness, is_doubtful, judge
+from .noise import Kind, Watch, Witness, judge
 from .problem import Problem
 from .wolfe import back_to_cubic
 
@@ -45,6 +45,15 @@ class SearchStep(NamedTuple):
     watch: Watch
 
 
+class Trial(NamedTuple):
+    """A point of the curve, and what is known there."""
+
+    t: float
+    X: Point
+    at: Gradient
+    pair: Secant | None
+
+
 @dataclass(frozen=True)
 class SecantSearch:
     """Parameters of the search."""
@@ -56,9 +65,14 @@ class SecantSearch:
     growth: float = GROWTH[1]  # at most, of a step that was too short
 
     def __call__(
-        self, problem: Problem, start: Gradient, aim: Aim, watch: Watch
+        self,
+        problem: Problem,
+        start: Gradient,
+        aim: Aim,
+        watch: Watch,
+        first: Trial | None = None,
     ) -> SearchStep | None:
-        """From t = 1 on along the curve of ``aim``."""
+        """From t = 1 on along the curve of ``aim``; ``first``: that trial, if it is at hand."""
         f, slope, curve, size = start.f, aim.slope, aim.curve, aim.curve.bounded_length
         limit = self.limit(curve)
         low, high, noise, rounding = 0.0, math.inf, watch.noise, problem.noise.level(f)
@@ -70,10 +84,13 @@ class SecantSearch:
         t = min(1.0, limit)
         for _ in range(MAX_TRIALS):
             X = at = pair = step = None  # the tall arrays of the trial before
-            X = curve(t)
-            if self.paired:
+            if first is not None:
+                (_, X, at, pair), first = first, None
+            elif self.paired:
+                X = curve(t)
                 at, pair = problem.landing(curve, t, X, start)
             else:
+                X = curve(t)
                 at = problem.gradient(X)
             if not at.finite:
                 high, t = t, low + 0.1 * (t - low)
@@ -93,10 +110,7 @@ class SecantSearch:
                 if verdict.kind is Kind.NOISE:
                     noise, good = max(noise, verdict.noise), True
             if good:
-                blind = -0.5 * t * slope <= MARGIN * level
-                slopes = t * slope, t * end
-                seen = noise, blind, is_doubtful(watch.doubtful, rise, slopes, t * size, level)
-                told = watch if seen == watch[:3] else Watch(*seen)
+                told = watch.after(noise, rise, (t * slope, t * end), t * size, level)
                 step = SearchStep(t, X, at, pair, t * (end - slope), told)
                 if end >= self.curvature * slope or t >= 0.99 * limit:
                     return step
@@ -116,6 +130,10 @@ class SecantSearch:
             return None
         pair = curve.secant_pair(kept.t, start, kept.at) if self.paired else None
         return kept._replace(X=curve(kept.t), pair=pair)  # the same bits as before
+
+    def took_first(self, t: float, curve: Curve) -> bool:
+        """Whether a step of t is its first trial."""
+        return t == min(1.0, self.limit(curve))
 
     def limit(self, curve: Curve) -> float:
         """As far as a step may go."""

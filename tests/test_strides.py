@@ -1,0 +1,224 @@
+"""A step of one matrix in one call, beside the search and the arrival that take it apart."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stiefel
+from runs import states
+from stiefel import Grassmann, Stiefel
+from stiefel.backends.arrays import kernels_for
+from stiefel.geometry.compiled import LandingRay
+from stiefel.objectives import Brockett
+from stiefel.solvers import METHODS, lbfgs
+
+pytestmark = pytest.mark.skipif(
+    kernels_for(np.zeros(1)).compiled is None, reason="there are no compiled kernels"
+)
+
+
+def gaussian(rng, shape, is_complex):
+    real, imaginary = rng.standard_normal((2, *shape))
+    return real + 1j * imaginary if is_complex else real
+
+
+def quartic(n, k, seed, is_complex, span=False):
+    """Fourth powers beside a quadratic part; ``span``: of the density, a function of the span."""
+    rng = np.random.default_rng(seed)
+    A = gaussian(rng, (n, n), is_complex)
+    A = A + A.conj().T
+    B = (0.0 if span else 1.0) * gaussian(rng, (n, k), is_complex)
+
+    def fun(X):
+        AX, squares = A @ X, np.abs(X) ** 2
+        weights = squares.sum(axis=1, keepdims=True) if span else squares
+        f = 0.5 * np.vdot(X, AX).real + 2.25 * np.sum(weights**2) + np.vdot(B, X).real
+        return float(f), AX + 9.0 * weights * X + B
+
+    return fun
+
+
+def run(fun, x, method, **options):
+    points = []
+    result = stiefel.minimize(
+        fun, x, method=method, callback=lambda s: points.append(s.x.copy()), **options
+    )
+    return result, points
+
+
+def with_and_without(fun, x, method, **options):
+    """The same run by the kernel, and piece by piece; and how many steps the kernel took."""
+    taken = []
+
+    def counted(*arguments):
+        found = stride(*arguments)
+        taken.append(found[0] is not None)
+        return found
+
+    stride = lbfgs.stride
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lbfgs, "stride", counted)
+        one = run(fun, x, method, **options)
+        patch.setattr(lbfgs, "stride", lambda *arguments: (None, None))
+        return one, run(fun, x, method, **options), taken
+
+
+def assert_same_run(one, other):
+    (found, points), (expected, others) = one, other
+    assert (found.status, found.nfev, found.nit) == (expected.status, expected.nfev, expected.nit)
+    assert len(points) == len(others)
+    assert all(np.array_equal(X, Y) for X, Y in zip(points, others, strict=True))
+    for column in ("value", "gradient_norm", "step", "momentum", "defect", "expected_decrease"):
+        np.testing.assert_array_equal(found.history[column], expected.history[column])
+
+
+METHODS_TRIED = (METHODS["auto"], stiefel.LBFGS(), stiefel.LBFGS(memory=3, longest=0.3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.tuples(st.integers(1, 12), st.integers(2, 5)),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(METHODS_TRIED),
+)
+def test_runs_have_the_same_bits(seed, size, is_complex, span, method):
+    extra, k = size
+    n, dtype = 2 * k + extra, complex if is_complex else float
+    manifold = Grassmann() if span and seed % 2 else Stiefel()
+    x = Stiefel().random(n, k, seed=seed, dtype=dtype)
+    fun = quartic(n, k, seed, is_complex, span)
+    assert_same_run(*with_and_without(fun, x, method, rtol=1e-8, manifold=manifold, maxiter=80)[:2])
+
+
+@pytest.mark.parametrize(("n", "k", "is_complex"), [(60, 4, False), (40, 17, True)])
+def test_runs_to_rounding_and_of_many_complex_columns_have_the_same_bits(n, k, is_complex):
+    """Seventeen complex columns are learned from by LAPACK; blind steps are said to be blind."""
+    x = stiefel.random_point(n, k, seed=5, dtype=complex if is_complex else float)
+    fun = quartic(n, k, 5, is_complex)
+    one, other, _ = with_and_without(fun, x, METHODS["auto"], rtol=1e-16, maxiter=400)
+    assert_same_run(one, other)
+    assert one[0].message == other[0].message
+
+
+def test_what_is_seen_of_rounding_is_the_same(monkeypatch):
+    fun, x = quartic(20, 3, 6, False), stiefel.random_point(20, 3, seed=6)
+    seen = [s.watch for s in states(METHODS["auto"], fun, x, Stiefel(), 80)]
+    monkeypatch.setattr(lbfgs, "stride", lambda *arguments: (None, None))
+    assert seen == [s.watch for s in states(METHODS["auto"], fun, x, Stiefel(), 80)]
+    assert any(watch.blind for watch in seen)
+
+
+def test_nearly_every_step_is_one_call():
+    fun, x = quartic(40, 4, 0, False), stiefel.random_point(40, 4, seed=0)
+    (result, _), _, taken = with_and_without(fun, x, METHODS["auto"], rtol=1e-9)
+    assert result.success and sum(taken) > 0.8 * result.nit
+
+
+@pytest.mark.parametrize("spoilt", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("part", ["value", "gradient"])
+def test_what_is_not_finite_ends_alike(spoilt, part):
+    fun, x = quartic(20, 3, 1, False), stiefel.random_point(20, 3, seed=1)
+
+    def hostile(limit):
+        count = 0
+
+        def spoiling(X):
+            nonlocal count
+            count += 1
+            f, G = fun(X)
+            if count < limit:
+                return f, G
+            return (spoilt, G) if part == "value" else (f, np.full_like(G, spoilt))
+
+        return spoiling
+
+    with np.errstate(all="ignore"):
+        for limit in (6, 12):
+            one = run(hostile(limit), x, METHODS["auto"], rtol=1e-9, maxfun=60)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(lbfgs, "stride", lambda *arguments: (None, None))
+                other = run(hostile(limit), x, METHODS["auto"], rtol=1e-9, maxfun=60)
+            assert_same_run(one, other)
+            assert not one[0].success
+
+
+def test_a_function_that_stops_being_one_of_the_span_is_noticed():
+    """Its rotation part shows in the middle of a run, in the step that was under way."""
+    A, x = np.diag(np.linspace(1.0, 40.0, 60)), stiefel.random_point(60, 3, seed=2)
+
+    def changing():
+        count = 0
+
+        def fun(X):
+            nonlocal count
+            count += 1
+            AX = A @ X
+            weights = [1.0, 1.0, 1.0] if count < 15 else [1.0, 2.0, 3.0]
+            return float(np.vdot(X, AX * weights)) - 1e3 * (count >= 15), 2.0 * AX * weights
+
+        return fun
+
+    method = stiefel.LBFGS(metric=METHODS["auto"].metric)
+    one = run(changing(), x, method, rtol=1e-8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lbfgs, "stride", lambda *arguments: (None, None))
+        assert_same_run(one, run(changing(), x, method, rtol=1e-8))
+    assert one[0].success
+    np.testing.assert_allclose(one[0].fun, 3.0 * A[0, 0] + 2.0 * A[1, 1] + A[2, 2] - 1e3)
+
+
+def test_a_resumed_run_repeats_every_bit(tmp_path):
+    fun, x = quartic(30, 3, 3, False), stiefel.random_point(30, 3, seed=3)
+    whole = stiefel.minimize(fun, x, rtol=1e-9)
+    for cut in (3, 11, 24):
+        path = tmp_path / f"{cut}.npz"
+        stiefel.minimize(fun, x, rtol=1e-9, maxiter=cut, checkpoint=path)
+        rest = stiefel.minimize(fun, x, rtol=1e-9, checkpoint=path, resume=True)
+        assert rest.nfev == whole.nfev and np.array_equal(rest.x, whole.x)
+
+
+class Watched:
+    """Kernels that keep what `matrix_stride` was asked last."""
+
+    def __init__(self, kernels):
+        self.kernels, self.compiled, self.asked = kernels, self, None
+
+    def matrix_stride(self, *arguments):
+        self.asked = arguments
+        return self.kernels.compiled.matrix_stride(*arguments)
+
+    def __getattr__(self, name):
+        found = getattr(self.kernels.compiled, name, None)
+        return getattr(self.kernels, name) if found is None else found
+
+
+def test_what_is_no_step_is_refused(monkeypatch):
+    watched, take = [], lbfgs.stride
+
+    def spied(problem, search, metric, rules, start, aim, *rest):
+        if type(aim.curve) is LandingRay:
+            aim.curve.kernels = Watched(aim.curve.kernels)
+            watched.append(aim.curve.kernels)
+        return take(problem, search, metric, rules, start, aim, *rest)
+
+    monkeypatch.setattr(lbfgs, "stride", spied)
+    fun, x = Brockett.table(30, 3), stiefel.random_point(30, 3, seed=0)
+    stiefel.minimize(fun, x, method=stiefel.LBFGS(), maxiter=6)
+    asked, k = watched[-1].asked, watched[-1].kernels.compiled
+    k.matrix_stride(*asked)
+    with pytest.raises(TypeError):
+        k.matrix_stride(*asked[:-1])
+    for i, argument in enumerate(asked):
+        if isinstance(argument, np.ndarray):
+            wrong = np.zeros((argument.size + 1, 1), argument.dtype)
+            with pytest.raises((ValueError, BufferError)):
+                k.matrix_stride(*asked[:i], wrong, *asked[i + 1 :])
+    with pytest.raises(IndexError):
+        k.matrix_stride(*asked[:26], 99, *asked[27:])
