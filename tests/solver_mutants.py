@@ -185,7 +185,7 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "if not verdict > self.worst_columns:",
+        "if not verdict > most:",
         "if verdict < math.inf:",
         "scales of columns that mislead are kept",
         METRICS,
@@ -193,8 +193,16 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "verdict = max(0.0, new.verdict + worse)",
-        "verdict = max(0.0, new.verdict - worse)",
+        "worst_beside_rotations: float = 2.0",
+        "worst_beside_rotations: float = 1e9",
+        "scales of columns that mislead are kept where f knows of rotations",
+        METRICS,
+        "mislead_a_stack",
+    ),
+    Mutant(
+        METRIC,
+        "verdict = max(0.0, new.verdict + _mistake(*sample))",
+        "verdict = max(0.0, new.verdict - _mistake(*sample))",
         "scales of columns that help are dropped",
         METRICS,
         "spans_whose_columns",

@@ -337,7 +337,7 @@ def test_an_arrival_learns_as_the_text_does(seed, is_complex, horizontal, steps)
             continue
         of_step = pair, 2.0, 1e-10, pairs.rows, 0.5, Y, known[0]
         *here, told = matrix_arrival(geometry, pairs, *of_step, old.metric, 1.0, ray, lesson)
-        found = rule.taught(old, lesson, told)
+        found = rule.taught(geometry, Y, old, lesson, told)
         again = matrix_arrival(geometry, pairs, *of_step, expected.metric, 1.0, ray)
         assert here[1] == again[1] and here[2][0].tobytes() == again[2][0].tobytes()
         assert_same(found, expected)

@@ -240,13 +240,53 @@ def test_columns_that_mislead_are_dropped():
     assert spent <= 600, spent
 
 
+def chain(length, rows, size, seed):
+    """−log(1 + tr(Π X_iᵀT_i)²) of isometries in a chain."""
+    T = np.random.default_rng(seed).standard_normal((length, rows, size))
+
+    def fun(X):
+        M, left, right = X.mT @ T, [np.eye(size)], [np.eye(size)]
+        for A in M:
+            left.append(left[-1] @ A)
+        for A in M[::-1]:
+            right.append(A @ right[-1])
+        trace = np.trace(left[-1])
+        G = np.stack([t @ (r @ a) for t, r, a in zip(T, right[-2::-1], left[:-1], strict=True)])
+        return -float(np.log1p(trace**2)), -2.0 * trace / (1.0 + trace**2) * G
+
+    return fun
+
+
+def weighted_residuals(seed):
+    """½Σ w_ij (AX − B)²_ij: columns that the first steps tell apart, and later ones do not."""
+    rng = np.random.default_rng(seed)
+    A, B = rng.standard_normal((100, 80)), rng.standard_normal((100, 30))
+    W = rng.uniform(0.1, 3.0, (100, 30))
+
+    def fun(X):
+        E = A @ X - B
+        return 0.5 * float(np.vdot(E, W * E)), A.T @ (W * E)
+
+    return fun
+
+
+def test_columns_that_mislead_a_stack_or_a_matrix_are_dropped():
+    """2,205 evaluations of chains, with the columns 3,734; 1,137 of matrices, with them 1,199."""
+    starts = [Stiefel().random(6, 8, 4, seed=seed) for seed in (0, 3)]
+    chained = sum(spent_on(chain(6, 8, 4, seed), starts, rtol=1e-6) for seed in (1, 2, 4, 5))
+    assert chained <= 2800, chained
+    starts = [stiefel.random_point(80, 30, seed=seed) for seed in range(4)]
+    residuals = sum(spent_on(weighted_residuals(seed), starts, rtol=1e-6) for seed in range(2))
+    assert residuals <= 1170, residuals
+
+
 @pytest.mark.parametrize("dtype", [float, complex])
 def test_the_mistake_of_columns_is_what_they_add_to_the_product_of_traces(dtype):
     rng = np.random.default_rng(6)
     P, R, D = (positive(rng, 4, 20.0, dtype) for _ in range(3))
     expected = np.log(product_of_traces(D, P, R) / product_of_traces(np.eye(4), P, R))
-    assert _mistake(None, D, P, R) == pytest.approx(expected, rel=1e-12)
-    assert _mistake(None, D, P, 0.0 * R) == 0.0
+    assert _mistake(D, P, R) == pytest.approx(expected, rel=1e-12)
+    assert _mistake(D, P, 0.0 * R) == 0.0
 
 
 def test_a_leaf_whose_gradient_starts_at_zero_is_not_frozen():

@@ -88,7 +88,9 @@ def leaves_arrival(
     fast = tree.factors[0].kernels.compiled
     gamma, unit, facts, *aimed = fast.leaves_arrival(*kept[:4], gamma, *ahead, *step)
     if looks is not None:
-        learned = _all_taught(learned, tree, facts, lesson, unit)
+        before, learned = learned, _all_taught(learned, tree, facts, lesson, unit)
+        if rules is not None and not isinstance(X, tuple):
+            learned = (rules.judged(geometry, X, before[0], learned[0]),)
     elif rules is not None:
         learned = one_more_step(learned)
     if pairs.apart is not None:

@@ -283,7 +283,7 @@ class LBFGS:
             of_step = pair, sy, least, s.pairs.rows, gamma, x, at.G, learned[0].metric
             if found := matrix_arrival(geometry, pairs, *of_step, self.longest, curve, lesson):
                 if metric is not None and lesson is not None:
-                    learned = (metric.taught(learned[0], lesson, found[3]),)
+                    learned = (metric.taught(geometry, x, learned[0], lesson, found[3]),)
                 pairs = with_matrices_looked_at(problem, x, at, found[0], learned, self.curvature)
                 one = pairs.apart is None or not pairs.apart.on
                 return pairs, found[1], found[2] if one else None, learned

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stiefel.backends.base import Kernels
 from stiefel.geometry import compiled
 from stiefel.geometry import metric as metrics
 from stiefel.geometry.compiled import faster, has_few_columns
@@ -42,7 +41,7 @@ from stiefel.geometry.ray import (
     squares_at,
 )
 from stiefel.geometry.wide import WideCurvature, wide_squares
-from stiefel.types import Array, Gradient, Manifold, Metric
+from stiefel.types import Array, Gradient, Manifold, Metric, NumpyArray
 
 from .leaves import balanced, factors_and_leaves, pairs_of, parts_of
 from .problem import array_kernels
@@ -104,6 +103,8 @@ class LearnedMetric:
     late_change: float = 10.0  # … must differ by more than this from the identity
     # Σ log of what D makes worse, since it last did better: test_columns_that_mislead_are_dropped.
     worst_columns: float = 0.8
+    # Where f knows of rotations, these say as much of D: test_columns_that_mislead_a_stack_…
+    worst_beside_rotations: float = 2.0
     least_share: float = 1e-8  # of a step; what moves less is not learned from
     omega_of_leaves: float = 1.0  # of frames in a tree at first; `test_frames_of_trees_are_plain`
 
@@ -131,14 +132,11 @@ class LearnedMetric:
             return learned  # there is nothing to weigh it against
         if self.passes_over(learned):
             return one_more_step(learned)
-        if not isinstance(X, tuple) and len(X.shape) == 2:
-            old, new = learned[0], self._look(geometry, X, pair, learned[0])
-            looked = new.P is not None and new.P is not old.P
-            k = array_kernels(geometry, X)
-            return (self._judged(k, old, new) if looked else new,)
         factors, parts = getattr(geometry, "factors", (geometry,)), parts_of(X)
         seen = tuple(map(self._look, factors, parts, pairs_of(pair), learned))
-        return balanced(geometry, X, pair, seen, self.memory, self.least_share)
+        if isinstance(X, tuple) or len(X.shape) != 2:
+            seen = balanced(geometry, X, pair, seen, self.memory, self.least_share)
+        return seen if isinstance(X, tuple) else (self.judged(geometry, X, learned[0], seen[0]),)
 
     def passes_over(self, learned: tuple[Learned, ...]) -> bool:
         """Whether the next step is one of those that are not looked at."""
@@ -158,9 +156,14 @@ class LearnedMetric:
         return t, frame, P, old.R, room, *self._numbers(old), *turns
 
     def taught(
-        self, old: Learned, lesson: tuple[Any, ...], told: tuple[Any, ...] | None
+        self,
+        geometry: Manifold,
+        X: Array,
+        old: Learned,
+        lesson: tuple[Any, ...],
+        told: tuple[Any, ...] | None,
     ) -> Learned:
-        """What is known after a `lesson`, from what the arrival told of it."""
+        """What is known after a `lesson`, from what the arrival at X told of it."""
         if told is None:
             return old.counted()
         metric, room, (D, omega, horizontal, scale, scales) = old.metric, lesson[4], old.metric
@@ -170,22 +173,25 @@ class LearnedMetric:
             metric = Metric(room[2] if replaced else D, omega, horizontal, scale, scales)
         sums = (sA, tA), (sN, tN), old.steps + 1
         new = Learned(metric, room[0], room[1], weight, judged, ratio, *sums, *old[9:])
-        return self._judged(None, old, new)
+        return self.judged(geometry, X, old, new)
 
-    def _judged(self, k: Kernels | None, old: Learned, new: Learned) -> Learned:
+    def judged(self, geometry: Manifold, X: Array, old: Learned, new: Learned) -> Learned:
         """``new``, without its D if that does worse than I on steps that did not make it.
 
-        Of functions of the span: rotations of others say as much (test_many_solver.py).
+        Not of the leaves of trees: a pair of them takes a sixth more evaluations (measurements.md).
         """
-        D, horizontal = old.metric.D, new.metric.horizontal
+        D = old.metric.D
         if D is not new.metric.D:
             return new._replace(verdict=0.0)
-        if D is None or not horizontal or old.steps % self.thinning:
+        if D is None or new.P is old.P or old.steps % self.thinning:
             return new
         fade = (old.ratio / new.ratio) ** self.power
-        worse = _mistake(k, D, new.P - fade * old.P, new.R - fade * old.R)
-        verdict = max(0.0, new.verdict + worse)
-        if not verdict > self.worst_columns:
+        sample: tuple[Any, ...] = D, new.P - fade * old.P, new.R - fade * old.R
+        if type(D) is not np.ndarray:
+            sample = tuple(small(array_kernels(geometry, X), m) for m in sample)
+        verdict = max(0.0, new.verdict + _mistake(*sample))
+        most = self.worst_columns if new.metric.horizontal else self.worst_beside_rotations
+        if not verdict > most:
             return new._replace(verdict=verdict)
         return new._replace(metric=new.metric._replace(D=None), judged=math.inf)
 
@@ -375,13 +381,16 @@ def only_turns(seen: Any) -> bool:
     return seen is None or (type(seen) is Split and seen.normal_step == 0.0)
 
 
-def _mistake(k: Kernels | None, D: Array, SS: Array, TT: Array) -> float:
-    """log Tr(SᴴS D⁻¹) Tr(TᴴT D), which a good D makes small, less that of I."""
-    if k is not None:
-        D, SS, TT = small(k, D), small(k, SS), small(k, TT)
-    own = np.vdot(np.linalg.inv(D), SS).real * np.vdot(D, TT).real
-    plain = SS.trace().real * TT.trace().real
+def _mistake(D: NumpyArray, SS: NumpyArray, TT: NumpyArray) -> float:
+    """log Tr(SᴴS D⁻¹) Tr(TᴴT D), which a good D makes small, less that of I; of a stack in sum."""
+    own = float(np.vdot(np.linalg.inv(D), SS).real * np.vdot(D, TT).real)
+    plain = _trace(SS) * _trace(TT)
     return math.log(own / plain) if min(own, plain) > 0 else 0.0  # of rounding errors
+
+
+def _trace(A: NumpyArray) -> float:
+    """Of all matrices of a stack."""
+    return float(np.trace(A, axis1=-2, axis2=-1).sum().real)
 
 
 def _zeros(factor: Manifold, x: Array) -> tuple[Array, Array]:

@@ -85,7 +85,7 @@ def stride(
     small, end = room.small, seen[1] / t
     at = Gradient(f, room.G, math.sqrt(seen[0]), None, small[0], True, small[1])
     if lesson is not None:
-        learned = (metric.taught(old, lesson, told),)  # type: ignore[union-attr]
+        learned = (metric.taught(problem.geometry, X, old, lesson, told),)  # type: ignore[union-attr]
     elif metric is not None:
         learned = one_more_step(learned)
     level, slopes = max(watch.noise, problem.noise.level(start.f)), (t * slope, t * end)

@@ -42,7 +42,8 @@ MOST_DOUBTS = 12
 # A residual reduced further than this in one step is not worth its products, and beneath the
 # rounding of the gradient conjugate gradients find negative curvature that is not there.
 LEAST_FACTOR = 1e-4
-LEARNING = LearnedMetric(worst_columns=math.inf)  # products are fair samples: none misleads
+# Products are fair samples: none misleads.
+LEARNING = LearnedMetric(worst_columns=math.inf, worst_beside_rotations=math.inf)
 
 
 class State(NamedTuple):
