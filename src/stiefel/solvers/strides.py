@@ -57,8 +57,8 @@ def stride(
     curve = aim.curve
     if type(curve) is not LandingRay or curve.first is None:
         return None, None
-    t, limit, old = curve.first.t, search.limit(curve), learned[0]
-    if not search.took_first(t, curve):
+    t, limit, size, old = curve.first.t, search.limit(curve), curve.bounded_length, learned[0]
+    if t != min(1.0, limit):
         return None, None
     lesson = None if metric is None else metric.lesson(t, curve.whole, old)
     if metric is not None and lesson is None and not metric.passes_over(learned):
@@ -75,7 +75,7 @@ def stride(
     ahead, next_X, N = RoomToAim(X), np.empty(X.shape, X.dtype), np.empty_like(curve.whole[0])
     known = ahead.known(problem.geometry, kept, X, room.G, old.metric)
     of_arrival = gamma, row, gone, longest, next_X, N, lesson
-    least, far = caution * t * curve.length, t >= 0.99 * limit
+    least, far = caution * t * size, t >= 0.99 * limit
     terms = slope, search.curvature, far, least, largest_turn(old)
     *seen, found = kernels.matrix_stride(*of_landing, *known, *of_arrival, *terms)
     if found is None:
@@ -89,7 +89,7 @@ def stride(
     elif metric is not None:
         learned = one_more_step(learned)
     level, slopes = max(watch.noise, problem.noise.level(start.f)), (t * slope, t * end)
-    watch = watch.after(watch.noise, rise, slopes, t * curve.length, level)
+    watch = watch.after(watch.noise, rise, slopes, t * size, level)
     first = FirstTrial(next_t, next_X, N)
     numbers = defect, square, whole
     there = problem.geometry, curve.kernels, X, old.metric, next_slope, numbers, first
