@@ -10,16 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stiefel
-from runs import states
 from stiefel import Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
+from stiefel.function.counted import CountedObjective
+from stiefel.function.trees import Tree
 from stiefel.geometry.compiled import LandingRay
-from stiefel.objectives import Brockett
-from stiefel.solvers import METHODS, lbfgs
+from stiefel.geometry.framed_ray import CompiledFramedRay
+from stiefel.geometry.frames import framed
+from stiefel.solvers import METHODS, lbfgs, strides
+from stiefel.solvers.noise import Model
+from stiefel.solvers.problem import Problem
 
-pytestmark = pytest.mark.skipif(
-    kernels_for(np.zeros(1)).compiled is None, reason="there are no compiled kernels"
-)
+KERNELS = kernels_for(np.zeros(1)).compiled
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no compiled kernels")
 
 
 def gaussian(rng, shape, is_complex):
@@ -97,6 +100,40 @@ def test_runs_have_the_same_bits(seed, size, is_complex, span, method):
     assert_same_run(*with_and_without(fun, x, method, rtol=1e-8, manifold=manifold, maxiter=80)[:2])
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 9), st.booleans(), st.sampled_from(METHODS_TRIED))
+def test_runs_of_square_matrices_have_the_same_bits(seed, n, is_complex, method):
+    x = Stiefel().random(n, n, seed=seed, dtype=complex if is_complex else float)
+    manifold = stiefel.Unitary() if is_complex else stiefel.Orthogonal()
+    fun, known = quartic(n, n, seed, is_complex), {"rtol": 1e-8, "manifold": manifold}
+    assert_same_run(*with_and_without(fun, x, method, **known, maxiter=80)[:2])
+
+
+def test_nearly_every_step_of_a_square_matrix_is_one_call():
+    fun, x = quartic(12, 12, 0, False), stiefel.random_point(12, 12, seed=0)
+    known = {"rtol": 1e-9, "manifold": stiefel.Orthogonal()}
+    (result, _), _, taken = with_and_without(fun, x, METHODS["auto"], **known)
+    assert result.success and sum(taken) > 0.8 * result.nit
+
+
+def test_stacks_nearly_square_matrices_and_preconditioners_have_the_same_bits():
+    manifold, fun = stiefel.Orthogonal(), quartic(6, 6, 1, False)
+
+    def stacked(X):
+        found = [fun(x) for x in X]
+        return sum(f for f, _ in found), np.stack([g for _, g in found])
+
+    cases = (
+        (stacked, manifold.random(3, 6, 6, seed=1), {"manifold": manifold}),
+        (quartic(7, 5, 2, False), stiefel.random_point(7, 5, seed=2), {}),
+        (fun, manifold.random(6, 6, seed=3), {"manifold": manifold, "precond": lambda X, G: 2 * G}),
+    )
+    for objective, x, known in cases:
+        one, other, _ = with_and_without(objective, x, METHODS["auto"], rtol=1e-8, **known)
+        assert_same_run(one, other)
+        assert one[0].success
+
+
 @pytest.mark.parametrize(("n", "k", "is_complex"), [(60, 4, False), (40, 17, True)])
 def test_runs_to_rounding_and_of_many_complex_columns_have_the_same_bits(n, k, is_complex):
     """Seventeen complex columns are learned from by LAPACK; blind steps are said to be blind."""
@@ -107,11 +144,22 @@ def test_runs_to_rounding_and_of_many_complex_columns_have_the_same_bits(n, k, i
     assert one[0].message == other[0].message
 
 
-def test_what_is_seen_of_rounding_is_the_same(monkeypatch):
-    fun, x = quartic(20, 3, 6, False), stiefel.random_point(20, 3, seed=6)
-    seen = [s.watch for s in states(METHODS["auto"], fun, x, Stiefel(), 80)]
+@pytest.mark.parametrize("shape", [(20, 3), (8, 8)])
+def test_what_is_seen_of_rounding_is_the_same(monkeypatch, shape):
+    fun, x = quartic(*shape, 6, False), stiefel.random_point(*shape, seed=6)
+    geometry, X = framed(Stiefel().bind(x), x)
+
+    def watches():
+        objective = CountedObjective(fun, None, Tree(x), X)
+        problem = Problem(geometry, objective, noise=Model(geometry.eps(X)))
+        state = METHODS["auto"].init(problem, X)
+        for _ in range(90):
+            state = METHODS["auto"].step(problem, state)
+            yield state.watch
+
+    seen = list(watches())
     monkeypatch.setattr(lbfgs, "stride", lambda *arguments: (None, None))
-    assert seen == [s.watch for s in states(METHODS["auto"], fun, x, Stiefel(), 80)]
+    assert seen == list(watches())
     assert any(watch.blind for watch in seen)
 
 
@@ -123,8 +171,9 @@ def test_nearly_every_step_is_one_call():
 
 @pytest.mark.parametrize("spoilt", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("part", ["value", "gradient"])
-def test_what_is_not_finite_ends_alike(spoilt, part):
-    fun, x = quartic(20, 3, 1, False), stiefel.random_point(20, 3, seed=1)
+@pytest.mark.parametrize("shape", [(20, 3), (6, 6)])
+def test_what_is_not_finite_ends_alike(spoilt, part, shape):
+    fun, x = quartic(*shape, 1, False), stiefel.random_point(*shape, seed=1)
 
     def hostile(limit):
         count = 0
@@ -185,40 +234,48 @@ def test_a_resumed_run_repeats_every_bit(tmp_path):
 
 
 class Watched:
-    """Kernels that keep what `matrix_stride` was asked last."""
+    """Kernels that keep what a stride was asked last."""
 
     def __init__(self, kernels):
         self.kernels, self.compiled, self.asked = kernels, self, None
 
-    def matrix_stride(self, *arguments):
-        self.asked = arguments
-        return self.kernels.compiled.matrix_stride(*arguments)
-
     def __getattr__(self, name):
         found = getattr(self.kernels.compiled, name, None)
-        return getattr(self.kernels, name) if found is None else found
+        if found is None or not name.endswith("stride"):
+            return getattr(self.kernels, name) if found is None else found
+
+        def asked(*arguments):
+            self.asked = arguments
+            return found(*arguments)
+
+        return asked
 
 
-def test_what_is_no_step_is_refused(monkeypatch):
+@pytest.mark.parametrize(
+    ("shape", "name", "row"), [((30, 3), "matrix_stride", 26), ((6, 6), "framed_stride", 12)]
+)
+def test_what_is_no_step_is_refused(monkeypatch, shape, name, row):
     watched, take = [], lbfgs.stride
 
     def spied(problem, search, metric, rules, start, aim, *rest):
-        if type(aim.curve) is LandingRay:
-            aim.curve.kernels = Watched(aim.curve.kernels)
-            watched.append(aim.curve.kernels)
+        for part in ("kernels", "_kernels"):
+            if type(aim.curve) in (LandingRay, CompiledFramedRay) and part in vars(aim.curve):
+                watched.append(Watched(vars(aim.curve)[part]))
+                setattr(aim.curve, part, watched[-1])
         return take(problem, search, metric, rules, start, aim, *rest)
 
     monkeypatch.setattr(lbfgs, "stride", spied)
-    fun, x = Brockett.table(30, 3), stiefel.random_point(30, 3, seed=0)
+    monkeypatch.setattr(strides, "faster", lambda *arrays: strides.compiled)
+    fun, x = quartic(*shape, 0, False), stiefel.random_point(*shape, seed=0)
     stiefel.minimize(fun, x, method=stiefel.LBFGS(), maxiter=6)
-    asked, k = watched[-1].asked, watched[-1].kernels.compiled
-    k.matrix_stride(*asked)
+    asked, stride = next(w.asked for w in watched[::-1] if w.asked), getattr(KERNELS, name)
+    stride(*asked)
     with pytest.raises(TypeError):
-        k.matrix_stride(*asked[:-1])
+        stride(*asked[:-1])
     for i, argument in enumerate(asked):
         if isinstance(argument, np.ndarray):
             wrong = np.zeros((argument.size + 1, 1), argument.dtype)
             with pytest.raises((ValueError, BufferError)):
-                k.matrix_stride(*asked[:i], wrong, *asked[i + 1 :])
+                stride(*asked[:i], wrong, *asked[i + 1 :])
     with pytest.raises(IndexError):
-        k.matrix_stride(*asked[:26], 99, *asked[27:])
+        stride(*asked[:row], 99, *asked[row + 1 :])

@@ -47,6 +47,11 @@ void set_out_in_frames(size_t e, Py_ssize_t many, Py_ssize_t n, Py_ssize_t k, co
     }
 }
 
+double gradient_in_frame(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *Q, const void *E, void *G)
+{
+    return entry == sizeof(double) ? d_framed_gradient(n, k, Q, E, G) : z_framed_gradient(n, k, Q, E, G);
+}
+
 /* framed_gradient(Q, E, G) -> ‖G‖²_g* */
 PyObject *framed_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {

@@ -15,6 +15,9 @@ enum { DRIFT_OF_ALL, LARGEST_DRIFT, FASTEST, FRAME_DRIFT, SETTING_OUT };
 void set_out_in_frames(size_t entry, Py_ssize_t many, Py_ssize_t n, Py_ssize_t k, const void *Q, void *W,
                        int horizontal, void *E, const double *probe, double *out, void *room);
 
+/* `framed.gradient` of one matrix: G of the Euclidean gradient E; ‖G‖²_g*. */
+double gradient_in_frame(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *Q, const void *E, void *G);
+
 PyObject *framed_gradient(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *framed_ray(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *framed_point(PyObject *, PyObject *const *, Py_ssize_t);

@@ -62,6 +62,7 @@ static PyMethodDef kernels[] = {
     KERNEL(wide_aim),
     KERNEL(wide_arrival),
     KERNEL(framed_arrival),
+    KERNEL(framed_stride),
     KERNEL(eigh_rows),
     KERNEL(mean_metric),
     KERNEL(learn),

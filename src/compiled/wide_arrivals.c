@@ -105,51 +105,122 @@ PyObject *wide_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("ddddd", gamma, slope, out[0], out[1], out[2]));
 }
 
-/* framed_arrival(S, Y, R⁻¹, diagonal, G, Q, ω, T, U, E, probe or None, old γ or 0, row, gone, s, y,
- * ⟨s, y⟩, ⟨y, φ(y)⟩) -> γ, ⟨G, T⟩ and what `set_out_in_frames` tells: the same in frames, where φ
- * multiplies the upper block by ω, which is 0 in a horizontal metric; U is the tangent nearest to T */
+/* A pair that is kept in frames, where φ multiplies the upper block by ω, which is 0 in a horizontal
+ * metric, and what follows from it. */
+typedef struct {
+    Py_ssize_t m, many, n, k;
+    size_t e;
+    double *S, *Y, *inverse, *diagonal, *room; /* room for 3m numbers and 3n entries */
+    const void *G, *Q;
+    double omega, gamma, sy, change; /* ⟨s, y⟩ and ⟨y, φ(y)⟩ */
+    double *T, *U;                   /* U is the tangent nearest to T */
+    void *E;
+    const double *probe, *s, *y;
+    long row, gone;
+    double slope, out[SETTING_OUT]; /* ⟨G, T⟩ and what `set_out_in_frames` tells */
+} Framed;
+
+static void arrive_in_frames(Framed *v)
+{
+    Py_ssize_t numbers = (Py_ssize_t)(v->e / sizeof(double)), size = v->n * v->k * numbers;
+    Py_ssize_t m = v->m, N = v->many * size;
+    double *weights = v->room + 2 * m;
+    keep_pair(m, N, v->S, v->Y, v->row, v->gone, v->s, v->y, v->sy, v->inverse, v->diagonal, v->room);
+    if (v->change > 0.0)
+        v->gamma = v->gamma != 0.0 ? sqrt(v->gamma * (v->sy / v->change)) : v->sy / v->change;
+    first_of_two_loops(m, N, v->S, v->Y, v->inverse, v->G, v->T, weights, v->room);
+    for (Py_ssize_t top = 0; top < N; top += size)
+        for (Py_ssize_t i = 0; i < v->k * v->k * numbers; i++)
+            v->T[top + i] *= v->omega;
+    second_of_two_loops(m, N, v->S, v->Y, v->inverse, v->diagonal, v->gamma, weights, v->T, v->room);
+    v->slope = d_dot(N, v->G, v->T);
+    memcpy(v->U, v->T, sizeof(double) * (size_t)N);
+    set_out_in_frames(v->e, v->many, v->n, v->k, v->Q, v->U, v->omega == 0.0, v->E, v->probe, v->out,
+                      v->room + 3 * m);
+}
+
+static PyObject *arrived_in_frames(const Framed *v)
+{
+    const double *out = v->out;
+    return Py_BuildValue("dddddd", v->gamma, v->slope, out[0], out[1], out[2], out[3]);
+}
+
+/* From args: S, Y, R⁻¹, diagonal, G, Q, ω, T, U, E, probe or None, old γ or 0, row, gone, s, y. */
+static Framed framed_of(Arrays *a, PyObject *const *args)
+{
+    Framed v = {.m = ANY, .e = sizeof(double)};
+    v.diagonal = real_numbers(a, args[3], &v.m, WRITE);
+    v.G = stack_like(a, args[4], &v.many, &v.n, &v.k, &v.e);
+    if (!a->failed && v.n < v.k)
+        refuse(a, "a cotangent in a frame has more columns than rows");
+    Py_ssize_t numbers = (Py_ssize_t)(v.e / sizeof(double)), N = v.many * v.n * v.k * numbers;
+    Py_ssize_t all = v.m * N, square = v.m * v.m;
+    v.S = real_numbers(a, args[0], &all, WRITE), v.Y = real_numbers(a, args[1], &all, WRITE);
+    v.inverse = real_numbers(a, args[2], &square, WRITE);
+    v.Q = array(a, args[5], v.many * v.n * v.n, v.e, READ);
+    v.omega = number(a, args[6]), v.gamma = number(a, args[11]);
+    v.T = real_numbers(a, args[7], &N, WRITE), v.U = real_numbers(a, args[8], &N, WRITE);
+    v.E = array(a, args[9], v.many * v.k * v.k, v.e, WRITE);
+    v.probe = optional_array(a, args[10], v.n, sizeof(double));
+    v.row = integer(a, args[12]), v.gone = integer(a, args[13]);
+    v.s = real_numbers(a, args[14], &N, READ), v.y = real_numbers(a, args[15], &N, READ);
+    if (!a->failed && has_rows(a, v.m, v.row, v.gone))
+        v.room = workspace(a, sizeof(double) * (size_t)(3 * v.m + 3 * v.n * numbers));
+    return v;
+}
+
+/* framed_arrival(as `framed_of` has it, ⟨s, y⟩, ⟨y, φ(y)⟩) -> γ, ⟨G, T⟩ and what `set_out_in_frames`
+ * tells: the same in frames */
 PyObject *framed_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    Py_ssize_t m = ANY, many, n, k;
-    size_t e = sizeof(double);
-    double out[SETTING_OUT], slope = 0.0;
     if (!counted(count, 18))
         return NULL;
-    double *diagonal = real_numbers(&a, args[3], &m, WRITE);
-    const void *G = stack_like(&a, args[4], &many, &n, &k, &e);
-    if (!a.failed && n < k)
-        refuse(&a, "a cotangent in a frame has more columns than rows");
-    Py_ssize_t numbers = (Py_ssize_t)(e / sizeof(double)), size = n * k * numbers, N = many * size;
-    Py_ssize_t all = m * N, square = m * m;
-    double *S = real_numbers(&a, args[0], &all, WRITE), *Y = real_numbers(&a, args[1], &all, WRITE);
-    double *inverse = real_numbers(&a, args[2], &square, WRITE);
-    const void *Q = array(&a, args[5], many * n * n, e, READ);
-    double omega = number(&a, args[6]), gamma = number(&a, args[11]), sy = number(&a, args[16]);
-    double *T = real_numbers(&a, args[7], &N, WRITE), *U = real_numbers(&a, args[8], &N, WRITE);
-    void *E = array(&a, args[9], many * k * k, e, WRITE);
-    const double *probe = optional_array(&a, args[10], n, sizeof(double));
-    long row = integer(&a, args[12]), gone = integer(&a, args[13]);
-    const double *s = real_numbers(&a, args[14], &N, READ), *y = real_numbers(&a, args[15], &N, READ);
-    double change = number(&a, args[17]);
-    if (a.failed || !has_rows(&a, m, row, gone))
+    Framed v = framed_of(&a, args);
+    v.sy = number(&a, args[16]), v.change = number(&a, args[17]);
+    if (a.failed)
         return finish(&a, NULL);
-    double *room = workspace(&a, sizeof(double) * (size_t)(3 * m + 3 * n * numbers));
+    Py_BEGIN_ALLOW_THREADS arrive_in_frames(&v);
+    Py_END_ALLOW_THREADS
+    return finish(&a, arrived_in_frames(&v));
+}
+
+/* framed_stride(as `framed_of` has it, Euclidean gradient at Q, G to be written, old T, t, old G, s and
+ * y to be written, ⟨∇f, T⟩ at the start, c₂, far, least ⟨s, y⟩ beside ‖y‖) -> ‖G‖²_g*, ⟨G, s⟩, ‖s‖²,
+ * ‖y‖² and what `framed_arrival` returns, or None: of a square matrix; see `matrix_stride` */
+PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    double square = 0.0, slope = 0.0, ss = 0.0, yy = 0.0;
+    int ordinary = 0;
+    if (!counted(count, 27))
+        return NULL;
+    Framed v = framed_of(&a, args);
+    if (!a.failed && (v.many != 1 || v.n != v.k))
+        refuse(&a, "expected one square matrix");
+    Py_ssize_t entries = v.n * v.k, N = entries * (Py_ssize_t)(v.e / sizeof(double));
+    const void *E = array(&a, args[16], entries, v.e, READ);
+    double *G = real_numbers(&a, args[17], &N, WRITE);
+    const double *T = real_numbers(&a, args[18], &N, READ);
+    double t = number(&a, args[19]);
+    const double *old = real_numbers(&a, args[20], &N, READ);
+    double *s = real_numbers(&a, args[21], &N, WRITE), *y = real_numbers(&a, args[22], &N, WRITE);
+    double start = number(&a, args[23]), flattest = number(&a, args[24]), least = number(&a, args[26]);
+    int far = (int)integer(&a, args[25]);
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    double *weights = room + 2 * m;
-    keep_pair(m, N, S, Y, row, gone, s, y, sy, inverse, diagonal, room);
-    if (change > 0.0)
-        gamma = gamma != 0.0 ? sqrt(gamma * (sy / change)) : sy / change;
-    first_of_two_loops(m, N, S, Y, inverse, G, T, weights, room);
-    for (Py_ssize_t top = 0; top < N; top += size)
-        for (Py_ssize_t i = 0; i < k * k * numbers; i++)
-            T[top + i] *= omega;
-    second_of_two_loops(m, N, S, Y, inverse, diagonal, gamma, weights, T, room);
-    slope = d_dot(N, G, T);
-    memcpy(U, T, sizeof(double) * (size_t)N);
-    set_out_in_frames(e, many, n, k, Q, U, omega == 0.0, E, probe, out, room + 3 * m);
+    square = gradient_in_frame(v.e, v.n, v.k, v.Q, E, G);
+    for (Py_ssize_t i = 0; i < N; i++)
+        s[i] = t * T[i], y[i] = G[i] - old[i];
+    slope = d_dot(N, G, s), ss = d_dot(N, s, s), yy = d_dot(N, y, y);
+    double end = slope / t;
+    v.sy = t * (end - start), v.change = v.omega * yy;
+    ordinary = isfinite(square) && square > 0.0 && (far || end >= flattest * start) &&
+               v.sy > least * sqrt(yy);
+    if (ordinary)
+        arrive_in_frames(&v);
     Py_END_ALLOW_THREADS
-    return finish(&a, Py_BuildValue("dddddd", gamma, slope, out[0], out[1], out[2], out[3]));
+    PyObject *ahead = ordinary ? arrived_in_frames(&v) : Py_NewRef(Py_None);
+    return finish(&a, ahead == NULL ? NULL : Py_BuildValue("ddddN", square, slope, ss, yy, ahead));
 }

@@ -8,5 +8,6 @@
 PyObject *wide_aim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *wide_arrival(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *framed_arrival(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *framed_stride(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

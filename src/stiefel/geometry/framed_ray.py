@@ -129,6 +129,15 @@ class CompiledFramedRay(FramedRay):
         self._set_out(kernels, Q, T, E, square, largest, drift)
         self.bounded_length = math.sqrt(fastest)
 
+    @property
+    def kernels(self) -> Kernels:
+        return self._kernels
+
+    @property
+    def tangent(self) -> Array:
+        """T."""
+        return self._T
+
     def __call__(self, t: float) -> Array:
         return compiled.framed_point(self._kernels, self._Q, self._T, t)
 

@@ -13,7 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stiefel.geometry.compiled import FirstTrial, LandingRay
+from stiefel.geometry import compiled
+from stiefel.geometry.compiled import FirstTrial, LandingRay, faster
+from stiefel.geometry.compiled import rows as in_rows
+from stiefel.geometry.framed import Framed
+from stiefel.geometry.framed_ray import CompiledFramedRay, Split
+from stiefel.geometry.ray import Lowered, Secant
 from stiefel.types import Aim, Curve, Gradient, Point, Tangent
 
 from .aims import RoomToAim
@@ -55,6 +60,9 @@ def stride(
     """
     caution, longest = rules
     curve = aim.curve
+    if type(curve) is CompiledFramedRay:
+        known = caution, start, curve, aim.slope, watch, pairs, learned, gamma
+        return _framed_stride(problem, search, *known)
     if type(curve) is not LandingRay or curve.first is None:
         return None, None
     t, limit, size, old = curve.first.t, search.limit(curve), curve.bounded_length, learned[0]
@@ -94,3 +102,49 @@ def stride(
     numbers = defect, square, whole
     there = problem.geometry, curve.kernels, X, old.metric, next_slope, numbers, first
     return Stride(X, at, watch, kept, learned, gamma, ahead.aimed(*there)), None
+
+
+def _framed_stride(
+    problem: Problem,
+    search: SecantSearch,
+    caution: float,
+    start: Gradient,
+    ray: CompiledFramedRay,
+    slope: float,
+    watch: Watch,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    gamma: float,
+) -> tuple[Stride | None, Trial | None]:
+    """The same of one square matrix in a frame, which has nothing to learn but pairs."""
+    geometry, shape = problem.geometry, start.G.shape
+    square_matrix = isinstance(geometry, Framed) and len(shape) == 2 and shape[0] == shape[1]
+    if not square_matrix or problem.precond is not None or pairs.S is None:
+        return None, None
+    k, metric, limit, size = ray.kernels, learned[0].metric, search.limit(ray), ray.length
+    t = min(1.0, limit)
+    Q = ray(t)
+    if faster(k, Q, start.G) is not compiled:
+        return None, None
+    f, E, aux = problem.objective.value_and_gradient(Q)
+    rise = f - start.f
+    if not -math.inf < rise <= search.sufficient_decrease * t * slope:
+        lowered = compiled.framed_gradient(k, Q, E)
+        at = problem.known(f, Lowered(*lowered), aux)
+        return None, Trial(t, Q, at, ray.secant_pair(t, start, at) if at.finite else None)
+    row, gone, kept = with_row(pairs, pairs.rows)
+    G, s, y, T, U, drift = (np.empty(shape, Q.dtype) for _ in range(6))
+    omega = 0.0 if metric.horizontal else metric.omega
+    of_arrival = *kept[:4], G, Q, omega, T, U, drift, None, gamma, row, gone, s, y
+    of_landing = in_rows(E), G, ray.tangent, t, start.G, s, y
+    terms = slope, search.curvature, t >= 0.99 * limit, caution * t * size
+    square, end, ss, yy, found = k.compiled.framed_stride(*of_arrival, *of_landing, *terms)
+    if found is None:
+        at = problem.known(f, Lowered(G, square, G), aux)
+        return None, Trial(t, Q, at, Secant(s, y, Split(0.0, 0.0, ss, yy), slope=end))
+    at = Gradient(f, G, math.sqrt(square), None, G)
+    level, slopes = max(watch.noise, problem.noise.level(start.f)), (t * slope, t * (end / t))
+    watch = watch.after(watch.noise, rise, slopes, t * size, level)
+    gamma, next_slope, *set_out = found
+    ahead = CompiledFramedRay.along(k, Q, U, drift, *set_out)
+    return Stride(Q, at, watch, kept, learned, gamma, (T, next_slope, ahead)), None
