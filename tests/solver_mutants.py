@@ -513,8 +513,8 @@ MUTANTS = (
     ),
     Mutant(
         METRIC,
-        "return balanced(geometry, X, pair, seen, self.memory, self.least_share)",
-        "return seen",
+        "seen = balanced(geometry, X, pair, seen, self.memory, self.least_share)",
+        "pass",
         "leaves of a tree are not balanced",
         PIECES,
         "leaves_of_a_tree",
@@ -1033,8 +1033,8 @@ MUTANTS = (
     ),
     Mutant(
         SECANT,
-        "limit = self.longest / size if size > 0 else math.inf",
-        "limit = math.inf",
+        "return self.longest / size if size > 0 else math.inf",
+        "return math.inf",
         "steps of any length",
         PIECES,
         "no_trial_is_longer",

@@ -443,14 +443,14 @@ def test_a_model_with_a_constant_part_rests_where_it_stumbles(size, most):
     ("n", "method", "late"), [(999, AUTO, True), (1000, AUTO, False), (999, DEAR, False)]
 )
 def test_a_constant_part_is_asked_for_late(n, method, late):
-    """Where f is not known to be dear: in the first thirty steps nothing but L-BFGS runs."""
+    """Where f is not known to be dear: in the first fifteen steps nothing but L-BFGS runs."""
     a, C = np.linspace(1.0, 300.0, n)[:, None], np.random.default_rng(7).standard_normal((n, 3))
 
     def fun(X):
         return 0.5 * float(np.vdot(X, a * X)) + float(np.vdot(C, X)), a * X + C
 
     taken = states(method, fun, stiefel.random_point(n, 3, seed=0), Stiefel(), 45)
-    assert [s.rows.on for s in taken[:25]] == [False] * 25 if late else taken[10].rows.on
+    assert [s.rows.on for s in taken[:17]] == [False] * 17 if late else taken[10].rows.on
     assert taken[-1].rows.on
 
 

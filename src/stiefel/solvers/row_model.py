@@ -126,7 +126,8 @@ class RowModel:
     nearly : the asymmetry up to which a pair of a function of the span is explained nearly.
     looks : steps after which the search for the structure is given up, or rests.
     rest : steps before a function of the span is looked at again, and before it can be explained
-        nearly; twice as many each time.  And before a constant part is asked for at short points.
+        nearly; twice as many each time.  Half of them before a constant part is asked for at short
+        points.
     decay : the asymmetry at which a new pair ends the model, or ends the memory of older ones.
     widest : up to so many columns a gradient with a constant part is modelled.
 

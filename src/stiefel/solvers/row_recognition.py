@@ -160,7 +160,7 @@ def looked(
         fits, C = _without_constant_part(seen, D, gate), None
         if not fits and not span and len(D) <= gates.widest:
             if old.patient and not old.rests:
-                return old.with_columns_known(D, gates.rest)
+                return old.with_columns_known(D, gates.rest // 2)
             fits, C = _constant_part(problem, k, seen, D, ends, gate)
         if fits:
             return Recognised(seen, D, C, True, old.rests)
