@@ -11,6 +11,7 @@
 #include "matrices.h"
 #include "metric.h"
 #include "pairs.h"
+#include "strides.h"
 
 /* The fields of `LearnedMetric`, in the order in which they are handed in. */
 typedef struct {
@@ -298,8 +299,7 @@ PyObject *leaves_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count
         border(r.m, r.N, r.S, r.Y, row, gone, sy, r.inverse, r.diagonal, g + 2 * r.N);
         for (Py_ssize_t i = 0; i < leaves; i++)
             square += raised_change(all + i, lessons + i, each, room);
-        if (square > 0.0)
-            gamma = gamma != 0.0 ? sqrt(gamma * (sy / square)) : sy / square;
+        gamma = averaged(gamma, sy, square);
         if (aimed)
             aim_leaves(&a, &r, gamma, all, leaves, args[6], g);
     }

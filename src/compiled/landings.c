@@ -11,6 +11,7 @@
 #include "matrices.h"
 #include "metric.h"
 #include "pairs.h"
+#include "strides.h"
 
 /* Γ, B, A and K of one array. */
 static void parts_of_frame(void *frame, Py_ssize_t k, size_t entry, void **parts)
@@ -79,13 +80,6 @@ PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_BEGIN_ALLOW_THREADS slope = aim(&c, gamma, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
-}
-
-/* As far as t = 1, but no further than `longest`; `speed` is squared. */
-static double first_trial(double speed, double longest)
-{
-    double size = speed > 0.0 ? sqrt(speed) : 0.0;
-    return size > 0.0 && longest / size < 1.0 ? longest / size : 1.0;
 }
 
 /* What a step teaches of the metric, as `LearnedMetric` says. */
@@ -172,8 +166,7 @@ static void arrive(Archer *c, Lesson *l, Arrival *v)
     keep_pair(c->m, c->N, c->S, c->Y, v->row, v->gone, v->s, v->y, v->sy, c->inverse, c->diagonal,
               c->room);
     double square = change_of_matrix(c->entry, c->k, v->B, v->yy, c->D, c->omega, rest);
-    if (square > 0.0)
-        v->gamma = v->gamma != 0.0 ? sqrt(v->gamma * (v->sy / square)) : v->sy / square;
+    v->gamma = averaged(v->gamma, v->sy, square);
     v->slope = aim(c, v->gamma, v->ray);
     v->t = first_trial(v->ray[1], v->longest);
     point_of_matrix(c->entry, c->n, c->k, c->X, c->T, c->frame, v->t, v->next, v->moved, rest);
@@ -253,22 +246,11 @@ PyObject *matrix_landing(PyObject *self, PyObject *const *args, Py_ssize_t count
     return finish(&a, Py_BuildValue("ddd", l.square, l.slope, l.change));
 }
 
-/* When the first trial of a step is taken without a question; `secant_search` says why. */
-typedef struct {
-    double start;      /* ⟨∇f, T⟩ where it began */
-    double flattest;   /* the part of it that may be left at its end … */
-    int far;           /* … unless it went as far as a step may go */
-    double caution;    /* the least ⟨s, y⟩, relative to ‖y‖ */
-    double turn;       /* the largest ‖rotation‖ of a function of the span */
-} Terms;
-
-static int is_ordinary(const Terms *q, const Landing *l, size_t entry)
+/* Whether f is seen not to be one of the span; `turn` is the largest ‖rotation‖ of such an f. */
+static int has_turned(const Landing *l, size_t entry, double turn)
 {
-    double end = l->slope / l->t;
     Py_ssize_t numbers = l->k * l->k * (Py_ssize_t)(entry / sizeof(double));
-    return isfinite(l->square) && l->square > 0.0 && (q->far || end >= q->flattest * q->start) &&
-           l->t * (end - q->start) > q->caution * sqrt(l->change) &&
-           !(sqrt(d_dot(numbers, l->rotation_new, l->rotation_new)) > q->turn);
+    return sqrt(d_dot(numbers, l->rotation_new, l->rotation_new)) > turn;
 }
 
 /* matrix_stride(14 of a landing, 11 of `matrix_aim` at its end, old γ, row, gone, longest, Y, N, lesson
@@ -293,15 +275,16 @@ PyObject *matrix_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (l != NULL)
         given = lesson_of(&a, args[31], c.k, c.entry, d.B, d.yy);
     Terms q = {number(&a, args[32]), number(&a, args[33]), (int)integer(&a, args[34]),
-               number(&a, args[35]), number(&a, args[36])};
+               number(&a, args[35])};
+    double turn = number(&a, args[36]);
     if (!a.failed && (c.entry != e || c.n != d.n || c.k != d.k))
         refuse(&a, "a step begins and ends in matrices of one shape");
     if (a.failed || !has_rows(&a, c.m, v.row, v.gone))
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
     land_matrix(e, &d, c.room + 3 * c.m);
-    ordinary = is_ordinary(&q, &d, e);
-    v.sy = d.t * (d.slope / d.t - q.start);
+    ordinary = is_ordinary(&q, d.t, d.square, d.slope, d.change) && !has_turned(&d, e, turn);
+    v.sy = paired(&q, d.t, d.slope);
     if (ordinary)
         arrive(&c, l, &v);
     Py_END_ALLOW_THREADS

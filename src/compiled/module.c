@@ -42,6 +42,8 @@ static PyMethodDef kernels[] = {
     KERNEL(units_pair),
     KERNEL(vectors_apart),
     KERNEL(plain_vector_pair),
+    KERNEL(vector_stride),
+    KERNEL(units_stride),
     KERNEL(plain_units_pair),
     KERNEL(plain_units_landing),
     KERNEL(plain_products),

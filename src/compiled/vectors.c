@@ -7,17 +7,6 @@
 
 enum { SOME = 256 }; /* vectors whose numbers fit into the smallest cache, with a few rows of them */
 
-/* k vectors of n entries: the columns of a matrix, or its rows. */
-typedef struct {
-    Py_ssize_t n, k;
-    int rows;
-} Layout;
-
-/* What a circle knows of every vector; see `RealCircle`. */
-typedef struct {
-    double *half_excess, *xw, *squares, *M, *gu;
-} Units;
-
 #define FN(name) usual_##name
 #define TARGET
 #define BYTES 16
@@ -74,8 +63,9 @@ typedef struct {
     double p, q, c, d;
 } Turn;
 
-static Turn vector_turn(double a, double b, double c, double M, double gu, double t)
+static Turn vector_turn(const VectorRay *ray, double t)
 {
+    double a = ray->a, b = ray->b, c = ray->c, M = ray->M, gu = ray->gu;
     double h = 0.5 * t, minus = 1.0 - h * b, plus = 1.0 + h * b;
     double D = minus * plus + h * h * (a * c), p = b + b * a, q = -h * (c + b * b);
     double up = (plus * p + a * q) / D, low = (minus * q - h * h * c * p) / D;
@@ -98,6 +88,11 @@ static void add_pair(Py_ssize_t n, const double *x, const double *u, const doubl
     out[0] += part[0], out[1] += part[1];
 }
 
+double gradient_of_vector(Py_ssize_t n, const double *x, const double *E, double *G)
+{
+    return PICK(vector_gradient)(n, x, E, G);
+}
+
 /* vector_gradient(x, E, G) -> ‖G‖² */
 PyObject *vector_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -111,7 +106,7 @@ PyObject *vector_gradient(PyObject *self, PyObject *const *args, Py_ssize_t coun
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    square = PICK(vector_gradient)(n, x, E, G);
+    square = gradient_of_vector(n, x, E, G);
     Py_END_ALLOW_THREADS
     return finish(&a, PyFloat_FromDouble(square));
 }
@@ -135,6 +130,17 @@ PyObject *vector_prepare(PyObject *self, PyObject *const *args, Py_ssize_t count
     return finish(&a, Py_BuildValue("dddd", out[0], out[1], out[2], out[3]));
 }
 
+void point_of_vector(Py_ssize_t n, const double *x, const double *u, const VectorRay *ray, double t,
+                     double *out)
+{
+    double a = ray->a, b = ray->b, c = ray->c;
+    double h = 0.5 * t, minus = 1.0 - h * b, hhac = h * h * (a * c);
+    double D = minus * (1.0 + h * b) + hhac, P = (minus * minus - hhac) / D, Q = t * a / D;
+    double grown = 1.5 - 0.5 * (P * P * a + 2.0 * (P * b * Q) + Q * Q * c);
+    Q *= grown;
+    PICK(vector_combined)(n, P * grown - Q * ray->M, x, Q, u, out);
+}
+
 /* vector_point(x, u, (⟨x, x⟩, ⟨x, w⟩, ⟨w, w⟩), M, t, out): `RealVectorRay.__call__` */
 PyObject *vector_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -150,12 +156,8 @@ PyObject *vector_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (o.failed)
         return finish(&o, NULL);
     Py_BEGIN_ALLOW_THREADS
-    double a = squares[0], b = squares[1], c = squares[2];
-    double h = 0.5 * t, minus = 1.0 - h * b, hhac = h * h * (a * c);
-    double D = minus * (1.0 + h * b) + hhac, P = (minus * minus - hhac) / D, Q = t * a / D;
-    double grown = 1.5 - 0.5 * (P * P * a + 2.0 * (P * b * Q) + Q * Q * c);
-    Q *= grown;
-    PICK(vector_combined)(n, P * grown - Q * M, x, Q, u, out);
+    VectorRay ray = {squares[0], squares[1], squares[2], M, 0.0};
+    point_of_vector(n, x, u, &ray, t, out);
     Py_END_ALLOW_THREADS
     return finish(&o, Py_NewRef(Py_None));
 }
@@ -190,39 +192,53 @@ PyObject *vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (o.failed)
         return finish(&o, NULL);
     Py_BEGIN_ALLOW_THREADS
-    Turn by = vector_turn(squares[0], squares[1], squares[2], M, gu, t);
+    VectorRay ray = {squares[0], squares[1], squares[2], M, gu};
+    Turn by = vector_turn(&ray, t);
     add_pair(n, x, u, G, G_new, &by, to.s, to.y, to.is_single, out);
     Py_END_ALLOW_THREADS
     return finish(&o, Py_BuildValue("dd", out[0], out[1]));
 }
 
-/* plain_vector_pair(x, u, (⟨x, x⟩, ⟨x, w⟩, ⟨w, w⟩), M, ⟨g, u⟩, t, G, G⁺, block, rows in use, found)
- * -> ⟨y, y⟩, ⟨G⁺, s⟩: `vector_pair` into the last of those rows, with the products of all of them */
+VectorStep vector_step(Arrays *a, PyObject *const *step, PyObject *const *place)
+{
+    double squares[3] = {0.0};
+    VectorStep s = {.to = block_of(a, place[0], place[1], WRITE)};
+    few_numbers(a, step[2], 3, squares);
+    s.x = doubles(a, step[0], s.to.n, READ), s.u = doubles(a, step[1], s.to.n, READ);
+    s.ray = (VectorRay){squares[0], squares[1], squares[2], number(a, step[3]), number(a, step[4])};
+    s.t = number(a, step[5]), s.G = doubles(a, step[6], s.to.n, READ);
+    s.found = room_for_products(a, place[2], &s.to);
+    return s;
+}
+
+void keep_vector_pair(const VectorStep *s, const double *G_new, double *out)
+{
+    const Block *to = &s->to;
+    char *row_s = newest(to, 0), *row_y = newest(to, 1);
+    Turn by = vector_turn(&s->ray, s->t);
+    for (Py_ssize_t i = 0; i < to->n; i += PART) {
+        size_t at = (size_t)i * to->entry;
+        add_pair(width_of(to, i), s->x + i, s->u + i, s->G + i, G_new + i, &by, row_s + at, row_y + at,
+                 to->entry == sizeof(float), out);
+        add_products(to, i, G_new, NULL, s->found);
+    }
+}
+
+/* plain_vector_pair(as `VectorStep` has it, G⁺) -> ⟨y, y⟩, ⟨G⁺, s⟩: `vector_pair` into the last of those
+ * rows, with the products of all of them */
 PyObject *plain_vector_pair(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    Arrays o = {.count = 0};
-    double squares[3], out[2] = {0};
+    Arrays a = {.count = 0};
+    double out[2] = {0};
     if (!counted(count, 11))
         return NULL;
-    few_numbers(&o, args[2], 3, squares);
-    Block to = block_of(&o, args[8], args[9], WRITE);
-    const double *x = doubles(&o, args[0], to.n, READ), *u = doubles(&o, args[1], to.n, READ);
-    double M = number(&o, args[3]), gu = number(&o, args[4]), t = number(&o, args[5]);
-    const double *G = doubles(&o, args[6], to.n, READ), *G_new = doubles(&o, args[7], to.n, READ);
-    double *found = room_for_products(&o, args[10], &to);
-    if (o.failed)
-        return finish(&o, NULL);
-    char *s = newest(&to, 0), *y = newest(&to, 1);
-    Py_BEGIN_ALLOW_THREADS
-    Turn by = vector_turn(squares[0], squares[1], squares[2], M, gu, t);
-    for (Py_ssize_t i = 0; i < to.n; i += PART) {
-        size_t at = (size_t)i * to.entry;
-        add_pair(width_of(&to, i), x + i, u + i, G + i, G_new + i, &by, s + at, y + at,
-                 to.entry == sizeof(float), out);
-        add_products(&to, i, G_new, NULL, found);
-    }
+    VectorStep s = vector_step(&a, args, args + 7);
+    const double *G_new = doubles(&a, args[10], s.to.n, READ);
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS keep_vector_pair(&s, G_new, out);
     Py_END_ALLOW_THREADS
-    return finish(&o, Py_BuildValue("dd", out[0], out[1]));
+    return finish(&a, Py_BuildValue("dd", out[0], out[1]));
 }
 
 static PyObject *six(const double *out)
@@ -230,7 +246,7 @@ static PyObject *six(const double *out)
     return Py_BuildValue("dddddd", out[0], out[1], out[2], out[3], out[4], out[5]);
 }
 
-static Units units_known(Arrays *a, PyObject *object, Py_ssize_t k, enum Access access)
+Units units_known(Arrays *a, PyObject *object, Py_ssize_t k, enum Access access)
 {
     double *known = doubles(a, object, 5 * k, access);
     return (Units){known, known + k, known + 2 * k, known + 3 * k, known + 4 * k};
@@ -332,18 +348,7 @@ static void refuse_others(Arrays *a, const Block *b, Layout by)
     a->failed = 1;
 }
 
-/* A step of unit vectors whose pair goes into a block: (X, by_rows, U, known, t, G), and (block, rows in
- * use, found, D, look, learned), of which D, a number for each of a row, and the look may be None. */
-typedef struct {
-    Layout by;
-    const double *X, *U, *G, *D;
-    Units of;
-    double t, *found;
-    Block to;
-    Look look;
-} UnitStep;
-
-static UnitStep unit_step(Arrays *a, PyObject *const *step, PyObject *const *place)
+UnitStep unit_step(Arrays *a, PyObject *const *step, PyObject *const *place)
 {
     UnitStep s = {.to = block_of(a, place[0], place[1], WRITE)};
     s.X = units(a, step[0], step[1], &s.by), s.U = doubles(a, step[2], s.to.n, READ);
@@ -374,6 +379,13 @@ static void keep_pair(const UnitStep *s, const double *G_new, double *out)
     out[2] = out[3] = NAN;
     if (each != NULL)
         look_at_vectors(s->by.k, &s->look, out + 2);
+}
+
+double land_units(const UnitStep *s, const double *Y, const double *E, double *G_new, double *out)
+{
+    double square = PICK(units_gradient)(s->by, Y, E, G_new);
+    keep_pair(s, G_new, out);
+    return square;
 }
 
 /* plain_units_pair(X, by_rows, U, known, t, G, G⁺, block, rows in use, found, D, look, learned) ->
@@ -408,10 +420,22 @@ PyObject *plain_units_landing(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    square = PICK(units_gradient)(s.by, Y, E, G_new);
-    keep_pair(&s, G_new, out);
+    square = land_units(&s, Y, E, G_new, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("ddddd", square, out[0], out[1], out[2], out[3]));
+}
+
+void aim_units(Layout by, const double *X, const Combination *c, const Units *of, double lossy, double *out)
+{
+    weigh_pairs(c);
+    PICK(units_prepare)(by, X, c->out, c->g, of, lossy, 1, c, out);
+    if (isnan(out[0])) /* comparisons hide a NaN */
+        out[1] = out[2] = out[0];
+}
+
+void points_of_units(Layout by, const double *X, const double *U, const Units *of, double t, double *Y)
+{
+    PICK(units_point)(by, X, U, of, t, Y);
 }
 
 /* plain_units_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀDY, γ, D or None, g, out, X,
@@ -431,10 +455,7 @@ PyObject *plain_units_direction(PyObject *self, PyObject *const *args, Py_ssize_
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    weigh_pairs(&c);
-    PICK(units_prepare)(by, X, c.out, c.g, &of, lossy, 1, &c, out);
-    if (isnan(out[0])) /* comparisons hide a NaN */
-        out[1] = out[2] = out[0];
+    aim_units(by, X, &c, &of, lossy, out);
     Py_END_ALLOW_THREADS
     return finish(&a, six(out));
 }

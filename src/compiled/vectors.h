@@ -25,6 +25,8 @@ PyObject *plain_squares(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_remember(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_units_direction(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *plain_direction(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *vector_stride(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *units_stride(PyObject *, PyObject *const *, Py_ssize_t);
 
 enum { PART = 1024 }; /* numbers of a long vector that are dealt with at a time, from its end */
 
@@ -68,8 +70,12 @@ typedef struct {
 } Combination;
 
 Combination combination_of(Arrays *a, PyObject *const *args);
+Numbers numbers_beside(Arrays *a, PyObject *const *args, const Block *b, enum Access access);
 void weigh_pairs(const Combination *c);
 void combine(const Combination *c, Py_ssize_t start, Py_ssize_t n);
+
+/* All of it, with ⟨x, x⟩, ⟨x, u⟩, ⟨u, u⟩ and ⟨g, u⟩ of u = out. */
+void direction_of_vector(const Combination *c, const double *x, double *grams);
 
 /* The products of PART columns of all rows in use with the newest y and with g, added to `found`;
  * of rows of Y with Dy and Dg, if D is not NULL. */
@@ -87,6 +93,70 @@ Look look_of(Arrays *a, PyObject *object, PyObject *learned, Py_ssize_t k);
 
 /* The score of D for the step and what is new in the D with it; NaN if it tells nothing. */
 void look_at_vectors(Py_ssize_t k, const Look *look, double *out);
+
+/* One real vector. */
+
+/* ⟨x, x⟩, ⟨x, w⟩, ⟨w, w⟩, M and ⟨g, u⟩ of the ray that leaves x along w = u − Mx. */
+typedef struct {
+    double a, b, c, M, gu;
+} VectorRay;
+
+/* G = E − x xᵀE; its square. */
+double gradient_of_vector(Py_ssize_t n, const double *x, const double *E, double *G);
+
+/* The point of the ray at t. */
+void point_of_vector(Py_ssize_t n, const double *x, const double *u, const VectorRay *ray, double t,
+                     double *out);
+
+/* A step whose pair goes into a block: (x, u, (⟨x, x⟩, ⟨x, w⟩, ⟨w, w⟩), M, ⟨g, u⟩, t, G) and (block, rows in
+ * use, found). */
+typedef struct {
+    const double *x, *u, *G;
+    VectorRay ray;
+    double t, *found;
+    Block to;
+} VectorStep;
+
+VectorStep vector_step(Arrays *a, PyObject *const *step, PyObject *const *place);
+
+/* The pair in the last of the rows, with the products of all of them; ⟨y, y⟩ and ⟨G⁺, s⟩. */
+void keep_vector_pair(const VectorStep *s, const double *G_new, double *out);
+
+/* Many unit vectors. */
+
+/* k vectors of n entries: the columns of a matrix, or its rows. */
+typedef struct {
+    Py_ssize_t n, k;
+    int rows;
+} Layout;
+
+/* What a circle knows of every vector; see `RealCircle`. */
+typedef struct {
+    double *half_excess, *xw, *squares, *M, *gu;
+} Units;
+
+Units units_known(Arrays *a, PyObject *object, Py_ssize_t k, enum Access access);
+
+/* The same of unit vectors: (X, by_rows, U, known, t, G), and (block, rows in use, found, D, look, learned),
+ * of which D, a number for each of a row, and the look may be None. */
+typedef struct {
+    Layout by;
+    const double *X, *U, *G, *D;
+    Units of;
+    double t, *found;
+    Block to;
+    Look look;
+} UnitStep;
+
+UnitStep unit_step(Arrays *a, PyObject *const *step, PyObject *const *place);
+
+/* ‖G⁺‖² at X⁺, of the Euclidean gradient there; ⟨y, Dy⟩, ⟨G⁺, s⟩, and what `look_at_vectors` finds. */
+double land_units(const UnitStep *s, const double *Y, const double *E, double *G_new, double *out);
+
+/* `plain_direction` and then `units_prepare` of it, which is owned. */
+void aim_units(Layout by, const double *X, const Combination *c, const Units *of, double lossy, double *out);
+
+void points_of_units(Layout by, const double *X, const double *U, const Units *of, double t, double *Y);
 
 /* Every kernel is compiled twice where that pays: for any machine of its kind, and for those with
  * AVX2 and fused multiplication.  Which one runs is asked once; the same machine, the same bits. */

@@ -230,7 +230,7 @@ PyObject *plain_squares(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_NewRef(Py_None));
 }
 
-static Numbers numbers_beside(Arrays *a, PyObject *const *args, const Block *b, enum Access access)
+Numbers numbers_beside(Arrays *a, PyObject *const *args, const Block *b, enum Access access)
 {
     return (Numbers){array(a, args[0], b->most * b->most, sizeof(double), access),
                      array(a, args[1], b->most, sizeof(double), access),
@@ -321,6 +321,16 @@ void combine(const Combination *c, Py_ssize_t start, Py_ssize_t n)
     }
 }
 
+void direction_of_vector(const Combination *c, const double *x, double *grams)
+{
+    weigh_pairs(c);
+    for (Py_ssize_t i = (c->block.n - 1) / PART * PART; i >= 0; i -= PART) { /* what was read last is near */
+        Py_ssize_t width = width_of(&c->block, i);
+        combine(c, i, width);
+        add_grams(width, x + i, c->out + i, c->g + i, grams);
+    }
+}
+
 /* plain_direction(block, rows in use, found, ⟨s, y⟩, R⁻¹, ⟨s_i, y_i⟩, YᵀDY, γ, D or None, g, out, x) ->
  * ⟨x, x⟩, ⟨x, u⟩, ⟨u, u⟩, ⟨g, u⟩ of u = out, which is −H g; x may be g.  After `plain_remember`, if
  * ⟨s, y⟩ is given. */
@@ -331,17 +341,10 @@ PyObject *plain_direction(PyObject *self, PyObject *const *args, Py_ssize_t coun
     if (!counted(count, 12))
         return NULL;
     Combination c = combination_of(&a, args);
-    Py_ssize_t n = c.block.n;
-    const double *x = array(&a, args[11], n, sizeof(double), READ);
+    const double *x = array(&a, args[11], c.block.n, sizeof(double), READ);
     if (a.failed)
         return finish(&a, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    weigh_pairs(&c);
-    for (Py_ssize_t i = (n - 1) / PART * PART; i >= 0; i -= PART) { /* what was read last is near */
-        Py_ssize_t width = width_of(&c.block, i);
-        combine(&c, i, width);
-        add_grams(width, x + i, c.out + i, c.g + i, grams);
-    }
+    Py_BEGIN_ALLOW_THREADS direction_of_vector(&c, x, grams);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", grams[0], grams[1], grams[2], grams[3]));
 }

@@ -13,6 +13,7 @@
 #include "frames.h"
 #include "matrices.h"
 #include "pairs.h"
+#include "strides.h"
 #include "wide.h"
 
 /* One matrix, its pairs and its metric, from which it aims. */
@@ -98,8 +99,7 @@ PyObject *wide_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_BEGIN_ALLOW_THREADS
     keep_pair(c.m, N, c.S, c.Y, row, gone, s, y, sy, c.inverse, c.diagonal, c.room);
     double square = change_of_matrix(c.entry, c.k, B, yy, c.D, c.omega, c.room + 3 * c.m);
-    if (square > 0.0)
-        gamma = gamma != 0.0 ? sqrt(gamma * (sy / square)) : sy / square;
+    gamma = averaged(gamma, sy, square);
     slope = aim(&c, gamma, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("ddddd", gamma, slope, out[0], out[1], out[2]));
@@ -126,8 +126,7 @@ static void arrive_in_frames(Framed *v)
     Py_ssize_t m = v->m, N = v->many * size;
     double *weights = v->room + 2 * m;
     keep_pair(m, N, v->S, v->Y, v->row, v->gone, v->s, v->y, v->sy, v->inverse, v->diagonal, v->room);
-    if (v->change > 0.0)
-        v->gamma = v->gamma != 0.0 ? sqrt(v->gamma * (v->sy / v->change)) : v->sy / v->change;
+    v->gamma = averaged(v->gamma, v->sy, v->change);
     first_of_two_loops(m, N, v->S, v->Y, v->inverse, v->G, v->T, weights, v->room);
     for (Py_ssize_t top = 0; top < N; top += size)
         for (Py_ssize_t i = 0; i < v->k * v->k * numbers; i++)
@@ -205,8 +204,8 @@ PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     double t = number(&a, args[19]);
     const double *old = real_numbers(&a, args[20], &N, READ);
     double *s = real_numbers(&a, args[21], &N, WRITE), *y = real_numbers(&a, args[22], &N, WRITE);
-    double start = number(&a, args[23]), flattest = number(&a, args[24]), least = number(&a, args[26]);
-    int far = (int)integer(&a, args[25]);
+    Terms q = {number(&a, args[23]), number(&a, args[24]), (int)integer(&a, args[25]),
+               number(&a, args[26])};
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
@@ -214,10 +213,8 @@ PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     for (Py_ssize_t i = 0; i < N; i++)
         s[i] = t * T[i], y[i] = G[i] - old[i];
     slope = d_dot(N, G, s), ss = d_dot(N, s, s), yy = d_dot(N, y, y);
-    double end = slope / t;
-    v.sy = t * (end - start), v.change = v.omega * yy;
-    ordinary = isfinite(square) && square > 0.0 && (far || end >= flattest * start) &&
-               v.sy > least * sqrt(yy);
+    v.sy = paired(&q, t, slope), v.change = v.omega * yy;
+    ordinary = is_ordinary(&q, t, square, slope, yy);
     if (ordinary)
         arrive_in_frames(&v);
     Py_END_ALLOW_THREADS

@@ -93,6 +93,21 @@ class Secant(NamedTuple):
     vectors: Array | tuple[Array, float, float] | None = None
 
 
+class PlainStride(NamedTuple):
+    """What a kernel finds at the end of a step of plain vectors, and where it leads from there."""
+
+    G: Array
+    square: float  # ‖G‖²
+    pair: Secant
+    # Of an ordinary step: γ and t of the next first trial, the direction, that trial, and numbers.
+    gamma: float = 0.0
+    t: float = 0.0
+    T: Array | None = None
+    first: Array | None = None
+    numbers: tuple[float, ...] = ()
+    known: Array | None = None  # of unit vectors
+
+
 @kernel
 def secant_pair(
     k: Kernels,

@@ -18,8 +18,10 @@ from stiefel.backends.base import Kernels
 from stiefel.types import Array
 
 from .compiled import rows
-from .ray import Lowered, PairPlace, Secant, TangentRay
+from .ray import Lowered, PairPlace, PlainStride, Secant, TangentRay
 from .real_vector import compiled_for
+
+NEVER_DUE = (0.0, 0.0, 0.0, 0.0, False, False)  # of vectors that nobody looks at
 
 
 def unit_products(A: Array, B: Array, by_rows: bool) -> Array:
@@ -73,6 +75,7 @@ class RealCircle:
     defect = 0.0  # a number here, no property
     slope: float
     _last: tuple[float, Array] | None = None
+    first: tuple[float, Array] | None = None  # a point of the circles that came with them
 
     def __init__(
         self, kernels: Kernels, X: Array, U: Array, G: Array | None, into: PairPlace | None
@@ -95,16 +98,53 @@ class RealCircle:
 
     def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> Self:
         """The curves from another point along the direction of ``pairs``, which is written to T."""
-        new, fast, room = object.__new__(type(self)), self.fast, np.empty(self._known.shape)
-        new._kernels, new.fast, new.place = self._kernels, fast, into
-        new._X, new._G, new._U, new._known = X, G, T, room
-        new._layout = layout = _as_matrix(X, self.by_rows)
-        numbers = fast.plain_units_direction(*pairs, rows(G), T, *layout, room, TangentRay.LOSSY)
+        room, layout = np.empty(self._known.shape), _as_matrix(X, self.by_rows)
+        numbers = self.fast.plain_units_direction(
+            *pairs, rows(G), T, *layout, room, TangentRay.LOSSY
+        )
+        return self._onward(X, G, T, numbers, room, into)
+
+    def _onward(
+        self, X: Array, G: Array, T: Array, numbers: Any, known: Array, into: PairPlace
+    ) -> Self:
+        new = object.__new__(type(self))
         if numbers[3]:  # T is rounding: made anew, as a resumed run makes it from T
             RealCircle.__init__(new, self._kernels, X, T, G, into)
             return new
-        new.slope = numbers[4]
+        new._kernels, new.fast, new.place = self._kernels, self.fast, into
+        new._X, new._G, new._U, new._known = X, G, T, known
+        new._layout, new.slope = _as_matrix(X, self.by_rows), numbers[4]
         new._measure(numbers)
+        return new
+
+    def strides_from(self, G: Array) -> bool:
+        """Whether steps from the gradient G are taken by `stride`."""
+        return self.fast is not None and self.place is not None and G is self._G
+
+    def stride(
+        self, t: float, Y: Array, E: Array, of_memory: tuple[Any, ...], rules: Any, vectors: Any
+    ) -> PlainStride:
+        """`RealVectorRay.stride`; of ``vectors`` nothing has to be acted on in an ordinary one."""
+        (block, used, scales, look), known = self.place, self._known  # type: ignore[misc]
+        G, T, first = np.empty(Y.shape), np.empty(Y.shape), np.empty(Y.shape)
+        found, room = np.empty(2 * len(block)), np.empty(known.shape)
+        new = None if look is None else np.empty((3, *known.shape[1:]))
+        step = *self._layout, self._U, known, t, self._G, block, used, found, scales, look, new
+        due = vectors.rules_of_due if vectors is not None else NEVER_DUE
+        ahead = *of_memory, T, first, *rules, room, due
+        seen = self.fast.units_stride(*step, Y, rows(E), G, *ahead)
+        norm, square, slope, score, change, on = seen
+        told = None if look is None else (new, score, change)
+        pair = Secant(None, None, None, square, slope, found, (), told)
+        if on is None:
+            return PlainStride(G, norm, pair)
+        return PlainStride(G, norm, pair, on[0], on[1], T, first, on[2:], room)
+
+    def after(self, X: Array, G: Array, ended: PlainStride, into: PairPlace) -> Self:
+        """The circles that follow from a `stride` which ended in X with the gradient G."""
+        T, room = ended.T, ended.known
+        new = self._onward(X, G, T, ended.numbers, room, into)  # type: ignore[arg-type]
+        new.first = None if ended.numbers[3] else (ended.t, ended.first)  # type: ignore[assignment]
         return new
 
     def _measure(self, numbers: tuple[float, ...]) -> None:
@@ -118,6 +158,9 @@ class RealCircle:
     _slopes = property(lambda self: self._known[4])
 
     def __call__(self, t: float) -> Array:
+        first, self.first = self.first, None  # nobody holds on to the point
+        if first is not None and first[0] == t:
+            return first[1]
         if self.fast is not None:
             Y = np.empty(self._X.shape)
             self.fast.units_point(*self._layout, self._U, self._known, t, Y)

@@ -20,7 +20,7 @@ from stiefel.backends.numpy import axpy
 from stiefel.types import Array
 
 from .compiled import rows
-from .ray import ColumnRay, Lowered, PairPlace, Secant, TangentRay
+from .ray import ColumnRay, Lowered, PairPlace, PlainStride, Secant, TangentRay
 
 FourProducts = tuple[float, float, float, float]
 
@@ -66,6 +66,7 @@ class RealVectorRay(ColumnRay):
     """
 
     length = defect = 0.0  # type: ignore[assignment] # numbers here, no properties
+    first: tuple[float, Array] | None = None  # a point of the ray that came with it
 
     def __init__(
         self,
@@ -100,10 +101,45 @@ class RealVectorRay(ColumnRay):
 
     def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: PairPlace) -> RealVectorRay:
         """The ray from another point along the direction of ``pairs``, which is written to T."""
+        return self._onward(X, G, T, self.fast.plain_direction(*pairs, rows(G), T, X), into)
+
+    def _onward(
+        self, X: Array, G: Array, T: Array, grams: FourProducts, into: PairPlace
+    ) -> RealVectorRay:
         ray = object.__new__(RealVectorRay)
         ray.fast, ray._kernels = self.fast, self._kernels
         ray._X, ray._G, ray.place = X, G, into
-        ray._know(T, self.fast.plain_direction(*pairs, rows(G), T, X), True)
+        ray._know(T, grams, True)
+        return ray
+
+    def strides_from(self, G: Array) -> bool:
+        """Whether steps from the gradient G are taken by `stride`."""
+        return self.place is not None and G is self._G
+
+    def stride(
+        self, t: float, Y: Array, E: Array, of_memory: tuple[Any, ...], rules: Any, vectors: Any
+    ) -> PlainStride:
+        """The gradient at Y = X(t), the pair in its place and, of an ordinary step, what follows.
+
+        ``of_memory``: R⁻¹, ⟨s_i, y_i⟩ and YᵀY to be written to, and γ.  ``rules``: the terms and
+        limits of the kernel.
+        """
+        (block, used, *_), shape = self.place, Y.shape  # type: ignore[misc]
+        G, T, first = np.empty(shape), np.empty(shape), np.empty(shape)
+        found, E = np.empty(2 * len(block)), E if E.flags.c_contiguous else rows(E)
+        step = self._X, self._U, self._grams, self._M, self._gu, t, self._G, block, used, found
+        seen = self.fast.vector_stride(*step, Y, E, G, *of_memory, T, first, *rules)
+        square, yy, slope, on = seen
+        pair = Secant(None, None, None, yy, slope, found)
+        if on is None:
+            return PlainStride(G, square, pair)
+        return PlainStride(G, square, pair, on[0], on[1], T, first, on[2:])
+
+    def after(self, X: Array, G: Array, ended: PlainStride, into: PairPlace) -> RealVectorRay:
+        """The ray that follows from a `stride` which ended in X with the gradient G."""
+        T = ended.T
+        ray = self._onward(X, G, T, ended.numbers, into)  # type: ignore[arg-type]
+        ray.first = (ended.t, ended.first) if ray._U is T else None
         return ray
 
     def _products(self, X: Array, U: Array) -> FourProducts:
@@ -115,6 +151,9 @@ class RealVectorRay(ColumnRay):
         return float(x.dot(x)), float(x.dot(u)), float(u.dot(u)), float(u.dot(G.reshape(-1)))
 
     def __call__(self, t: float) -> Array:
+        first, self.first = self.first, None  # nobody holds on to the point
+        if first is not None and first[0] == t:
+            return first[1]
         if self.fast is not None:
             Y = np.empty(self._X.shape)
             self.fast.vector_point(self._X, self._U, self._grams, self._M, t, Y)
@@ -132,9 +171,9 @@ class RealVectorRay(ColumnRay):
         G, G_new = old.G, new.G
         if self.place is not None and G is self._G:
             block, used, *_ = self.place
-            known = self._X, self._U, self._grams, self._M, self._gu, t, G, G_new
+            known = self._X, self._U, self._grams, self._M, self._gu, t, G
             found = np.empty(2 * len(block))
-            square, slope = self.fast.plain_vector_pair(*known, block, used, found)
+            square, slope = self.fast.plain_vector_pair(*known, block, used, found, G_new)
             return Secant(None, None, None, square, slope, kept=found)
         if self.fast is not None:
             return self._fast_pair(t, rows(G), rows(G_new))

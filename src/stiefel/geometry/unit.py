@@ -25,7 +25,7 @@ from stiefel.types import Array, Metric
 
 from . import checks
 from .euclidean import FlatMetric
-from .ray import Lowered, Secant, pair_by_transport
+from .ray import Lowered, PlainStride, Secant, pair_by_transport
 from .real_columns import RealCircle, units_gradient
 
 # What a vector is: a column, a row or an entry.  All are empty to JAX, to which numbers are data.
@@ -335,6 +335,22 @@ class PhaseCircle(ColumnCircle):
 
     def aimed_by(self, X: Array, G: Array, T: Array, pairs: Any, into: Any) -> PhaseCircle:
         new = super().aimed_by(_reals(X), _reals(G), _reals(T), pairs, into)
+        new._like, new._gradient = X, G
+        return new
+
+    def strides_from(self, G: Array) -> bool:
+        return G is self._gradient and super().strides_from(self._G)
+
+    def stride(
+        self, t: float, Y: Array, E: Array, of_memory: tuple[Any, ...], rules: Any, vectors: Any
+    ) -> PlainStride:
+        ended = super().stride(t, _reals(Y), _reals(E), of_memory, rules, vectors)
+        T = ended.T if ended.T is None else _complex_like(Y, ended.T)
+        return ended._replace(G=_complex_like(Y, ended.G), T=T)
+
+    def after(self, X: Array, G: Array, ended: PlainStride, into: Any) -> PhaseCircle:
+        own = ended._replace(T=_reals(ended.T))
+        new = super().after(_reals(X), _reals(G), own, into)
         new._like, new._gradient = X, G
         return new
 

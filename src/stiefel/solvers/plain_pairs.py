@@ -22,7 +22,7 @@ import numpy as np
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.numpy import axpy
 from stiefel.geometry.doubled import Doubled
-from stiefel.geometry.ray import PairPlace, Secant
+from stiefel.geometry.ray import PairPlace, PlainStride, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
 from . import memory as blocks
@@ -62,6 +62,27 @@ class PlainCurve(Curve, Protocol):
         """
         ...
 
+    def strides_from(self, G: Array) -> bool:
+        """Whether steps from the gradient G are taken by `stride`."""
+        ...
+
+    def stride(
+        self, t: float, Y: Array, E: Array, of_memory: tuple[Any, ...], rules: Any, vectors: Any
+    ) -> PlainStride:
+        """The end of a step at Y = X(t), and what follows from an ordinary one."""
+        ...
+
+    def after(self, X: Array, G: Array, ended: PlainStride, into: Any) -> PlainCurve:
+        """The curve that follows from a `stride` which ended in X with the gradient G."""
+        ...
+
+
+def striding(curve: Curve, G: Cotangent) -> PlainCurve | None:
+    """``curve``, if its steps from the gradient G are one call each."""
+    if not hasattr(curve, "strides_from") or not curve.strides_from(G):
+        return None
+    return curve  # type: ignore[return-value]
+
 
 def is_plain(geometry: Manifold, X: Point) -> bool:
     """Whether tangents are cotangents, in NumPy arrays: φ is the identity."""
@@ -76,16 +97,16 @@ def worth_keeping(G: Cotangent, memory: int, more: bool = False) -> int:
     size = _numbers(G).size
     if size >= LONG_PLAIN:
         return max(2 * memory // 5, 1)
-    room = 2 * blocks.ROOM_OF_VECTOR if _is_alone(G) else ROOM_FOR_MORE
+    room = 2 * blocks.ROOM_OF_VECTOR if is_alone(G) else ROOM_FOR_MORE
     return max(memory, min(3 * memory, room // max(size, 1))) if more else memory
 
 
 def wants_more(geometry: Manifold, G: Cotangent) -> bool:
     """Whether more pairs save much: of several vectors, and of a complex one."""
-    return not _is_alone(G) or isinstance(geometry, Doubled)
+    return not is_alone(G) or isinstance(geometry, Doubled)
 
 
-def _is_alone(G: Cotangent) -> bool:
+def is_alone(G: Cotangent) -> bool:
     return bool(G.ndim == 1 or G.shape[-1] == 1)
 
 
@@ -111,7 +132,7 @@ def remember_plain(pairs: Pairs, pair: Secant, sy: float, yy: float, at: Gradien
     B, most, g = pairs.S, len(pairs.diagonal), _numbers(at.G)
     assert B is not None and pairs.changes is not None
     if (fast := _compiled_for(g)) is not None:
-        rows, numbers = rows_with(pairs.rows, most), _copied(pairs)
+        rows, numbers = rows_with(pairs.rows, most), copied(pairs)
         found = _products_of(fast, pairs, pair, yy, at, rows)
         fast.plain_remember(B, rows, found, sy, *numbers)
         return Pairs(B, None, *numbers[:2], rows, numbers[2], found, vectors=pairs.vectors)
@@ -142,13 +163,13 @@ def remembered_and_aimed(
     (B, rows, *_), G, vectors = curve.place, at.G, pairs.vectors
     D = None if vectors is None else vectors.entries
     found = _products_of(curve.fast, pairs, pair, yy, at, rows)
-    numbers = inverse, diagonal, changes = _copied(pairs)
+    numbers = inverse, diagonal, changes = copied(pairs)
     new = Pairs(B, None, inverse, diagonal, rows, changes, None, None, vectors)
     T, known = np.empty(G.shape, G.dtype), (B, rows, found, sy, *numbers, gamma, D)
     return new, T, curve.aimed_by(x, G, T, known, place_for(new))  # type: ignore[arg-type]
 
 
-def _copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+def copied(pairs: Pairs) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
     """R⁻¹, ⟨s_i, y_i⟩ and YᵀY, to be written to."""
     return pairs.inverse.copy(), pairs.diagonal.copy(), pairs.changes.copy()  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""A step of one matrix in one call: from the first trial of one step to that of the next.
+"""A step in one call, of one matrix or of vectors: from the first trial to that of the next step.
 
 Nearly every step ends where its first trial does: f has fallen, its slope is flatter there, and the
 pair has positive curvature.  What `secant_search` decides then, what `LBFGS._arrive` learns and
@@ -18,15 +18,17 @@ from stiefel.geometry.compiled import FirstTrial, LandingRay, faster
 from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.framed_ray import CompiledFramedRay, Split
-from stiefel.geometry.ray import Lowered, Secant
+from stiefel.geometry.ray import Lowered, Secant, TangentRay
 from stiefel.types import Aim, Curve, Gradient, Point, Tangent
 
 from .aims import RoomToAim
 from .learned_metric import Learned, LearnedMetric, largest_turn, one_more_step
-from .memory import Pairs, with_row
+from .memory import Pairs, place_for, with_row
 from .noise import Watch
+from .plain_pairs import LARGE, LOOKED_AT, SMALL, copied, is_alone, striding
 from .problem import Problem
 from .secant_search import SecantSearch, Trial
+from .vector_scales import learned_from
 
 
 class Stride(NamedTuple):
@@ -60,6 +62,8 @@ def stride(
     """
     caution, longest = rules
     curve = aim.curve
+    if pairs.changes is not None:
+        return _plain_stride(problem, search, rules, start, aim, watch, pairs, learned, gamma)
     if type(curve) is CompiledFramedRay:
         known = caution, start, curve, aim.slope, watch, pairs, learned, gamma
         return _framed_stride(problem, search, *known)
@@ -148,3 +152,47 @@ def _framed_stride(
     gamma, next_slope, *set_out = found
     ahead = CompiledFramedRay.along(k, Q, U, drift, *set_out)
     return Stride(Q, at, watch, kept, learned, gamma, (T, next_slope, ahead)), None
+
+
+def _plain_stride(
+    problem: Problem,
+    search: SecantSearch,
+    rules: tuple[float, float],
+    start: Gradient,
+    aim: Aim,
+    watch: Watch,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    gamma: float,
+) -> tuple[Stride | None, Trial | None]:
+    """The same of vectors whose pairs are plain, unless they are due to be looked at one by one."""
+    if (curve := striding(aim.curve, start.G)) is None:
+        return None, None
+    used, objective, slope = curve.place.rows, problem.objective, aim.slope
+    if len(used) > len(pairs.rows) and len(used) in LOOKED_AT and not is_alone(start.G):
+        return None, None
+    (caution, longest), limit, size = rules, search.limit(curve), curve.bounded_length
+    t = min(1.0, limit)
+    X = curve(t)
+    f, E, aux = objective.value_and_gradient(X)
+    rise = f - start.f
+    if aux is not None or not -math.inf < rise <= search.sufficient_decrease * t * slope:
+        at = problem.known(f, problem.geometry.gradient(X, E), aux)  # type: ignore[attr-defined]
+        return None, Trial(t, X, at, curve.secant_pair(t, start, at) if at.finite else None)
+    numbers = inverse, diagonal, changes = copied(pairs)
+    terms = slope, search.curvature, t >= 0.99 * limit, caution * t * curve.length
+    limits = SMALL, LARGE, TangentRay.LOSSY, longest
+    ended = curve.stride(t, X, E, (*numbers, gamma), (terms, limits), pairs.vectors)
+    G, square, pair, gamma, *_ = ended
+    at = Gradient(f, G, math.sqrt(square) if square >= 0 else math.nan)
+    if ended.T is None:
+        finite = math.isfinite(f) and math.isfinite(at.norm)
+        return None, Trial(t, X, at._replace(finite=finite), pair)
+    vectors = pairs.vectors
+    if pair.vectors is not None:
+        vectors = learned_from(vectors, pair.vectors)  # type: ignore[arg-type]
+    kept = Pairs(pairs.S, None, inverse, diagonal, used, changes, None, None, vectors)
+    ahead = curve.after(X, G, ended, place_for(kept))
+    end, level = pair.slope / t, max(watch.noise, problem.noise.level(start.f))
+    watch = watch.after(watch.noise, rise, (t * slope, t * end), t * size, level)
+    return Stride(X, at, watch, kept, learned, gamma, (ended.T, ahead.slope, ahead)), None

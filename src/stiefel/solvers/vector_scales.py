@@ -57,7 +57,17 @@ class VectorScales(NamedTuple):
     @property
     def better(self) -> bool:
         """Whether D is worth using now."""
-        return self.score >= (BETTER if self.used is None else NO_BETTER)
+        return self.score >= self._least
+
+    @property
+    def _least(self) -> float:
+        return BETTER if self.used is None else NO_BETTER
+
+    @property
+    def rules_of_due(self) -> tuple[float, ...]:
+        """What a kernel needs to tell whether the next look makes another D `due`."""
+        uses, may = self.used is not None, self.looks + 1 >= WAITING * self.changed
+        return self.score, SCORE_MEMORY, self._least, CHANGE * CHANGE, uses, may
 
     @property
     def due(self) -> bool:
