@@ -2,6 +2,7 @@
 #include "vectors.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "arrays.h"
 
@@ -88,11 +89,6 @@ static void add_pair(Py_ssize_t n, const double *x, const double *u, const doubl
     out[0] += part[0], out[1] += part[1];
 }
 
-double gradient_of_vector(Py_ssize_t n, const double *x, const double *E, double *G)
-{
-    return PICK(vector_gradient)(n, x, E, G);
-}
-
 /* vector_gradient(x, E, G) -> ‖G‖² */
 PyObject *vector_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -106,7 +102,7 @@ PyObject *vector_gradient(PyObject *self, PyObject *const *args, Py_ssize_t coun
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    square = gradient_of_vector(n, x, E, G);
+    square = PICK(vector_gradient)(n, x, E, G);
     Py_END_ALLOW_THREADS
     return finish(&a, PyFloat_FromDouble(square));
 }
@@ -211,17 +207,43 @@ VectorStep vector_step(Arrays *a, PyObject *const *step, PyObject *const *place)
     return s;
 }
 
-void keep_vector_pair(const VectorStep *s, const double *G_new, double *out)
+/* PART columns of the pair in the last of the rows, and their products with all of them. */
+static void keep_part(const VectorStep *s, const Turn *by, Py_ssize_t i, const double *G_new, double *out)
 {
     const Block *to = &s->to;
-    char *row_s = newest(to, 0), *row_y = newest(to, 1);
+    size_t at = (size_t)i * to->entry;
+    add_pair(width_of(to, i), s->x + i, s->u + i, s->G + i, G_new + i, by, newest(to, 0) + at,
+             newest(to, 1) + at, to->entry == sizeof(float), out);
+    add_products(to, i, G_new, NULL, s->found);
+}
+
+/* ⟨y, y⟩ and ⟨G⁺, s⟩ of the pair that is kept. */
+static void keep_vector_pair(const VectorStep *s, const double *G_new, double *out)
+{
     Turn by = vector_turn(&s->ray, s->t);
-    for (Py_ssize_t i = 0; i < to->n; i += PART) {
-        size_t at = (size_t)i * to->entry;
-        add_pair(width_of(to, i), s->x + i, s->u + i, s->G + i, G_new + i, &by, row_s + at, row_y + at,
-                 to->entry == sizeof(float), out);
-        add_products(to, i, G_new, NULL, s->found);
+    for (Py_ssize_t i = 0; i < s->to.n; i += PART)
+        keep_part(s, &by, i, G_new, out);
+}
+
+double land_vector(const VectorStep *s, const double *Y, const double *E, double *G_new, double *out)
+{
+    Py_ssize_t n = s->to.n;
+    double square = 0.0, *squares = malloc(sizeof(double) * (size_t)((n + PART - 1) / PART));
+    if (squares == NULL) {
+        square = PICK(vector_gradient)(n, Y, E, G_new);
+        keep_vector_pair(s, G_new, out);
+        return square;
     }
+    double level = PICK(inner)(n, Y, E);
+    Turn by = vector_turn(&s->ray, s->t);
+    for (Py_ssize_t i = 0; i < n; i += PART) { /* a part of G⁺ is near when the pair asks for it */
+        squares[i / PART] = PICK(vector_projected)(width_of(&s->to, i), level, Y + i, E + i, G_new + i);
+        keep_part(s, &by, i, G_new, out);
+    }
+    for (Py_ssize_t i = (n - 1) / PART; i >= 0; i--) /* as `vector_gradient` adds them */
+        square += squares[i];
+    free(squares);
+    return square;
 }
 
 /* plain_vector_pair(as `VectorStep` has it, G⁺) -> ⟨y, y⟩, ⟨G⁺, s⟩: `vector_pair` into the last of those

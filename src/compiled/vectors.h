@@ -101,9 +101,6 @@ typedef struct {
     double a, b, c, M, gu;
 } VectorRay;
 
-/* G = E − x xᵀE; its square. */
-double gradient_of_vector(Py_ssize_t n, const double *x, const double *E, double *G);
-
 /* The point of the ray at t. */
 void point_of_vector(Py_ssize_t n, const double *x, const double *u, const VectorRay *ray, double t,
                      double *out);
@@ -119,8 +116,9 @@ typedef struct {
 
 VectorStep vector_step(Arrays *a, PyObject *const *step, PyObject *const *place);
 
-/* The pair in the last of the rows, with the products of all of them; ⟨y, y⟩ and ⟨G⁺, s⟩. */
-void keep_vector_pair(const VectorStep *s, const double *G_new, double *out);
+/* ‖G⁺‖² at Y, of the Euclidean gradient there, with the pair in the last of the rows and the products of all
+ * of them; ⟨y, y⟩ and ⟨G⁺, s⟩. */
+double land_vector(const VectorStep *s, const double *Y, const double *E, double *G_new, double *out);
 
 /* Many unit vectors. */
 

@@ -88,8 +88,7 @@ PyObject *vector_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    square = gradient_of_vector(s.to.n, Y, E, (double *)v.aim.g);
-    keep_vector_pair(&s, v.aim.g, pair);
+    square = land_vector(&s, Y, E, (double *)v.aim.g, pair);
     ordinary = goes_on(&v, s.t, square, pair);
     if (ordinary)
         aim_vector(&v, Y, grams);

@@ -192,22 +192,21 @@ class Ledger:
     def record(self, state: SolverState) -> None:
         at, objective = state.at, self.objective
         scale, aim = objective.scale, getattr(state, "aim", None)
-        # From the Gram matrices of the state's curve, where it has one.
-        defect = self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect
-        row = (
+        expected = getattr(state, "expected_decrease", None)
+        self.history.append((
             at.f / scale,
             at.norm / scale,
             state.gamma * scale,
             state.k,
             objective.nfev,
             objective.njev,
-            self.elapsed(),
+            self.seconds_before + self._clock() - self._started,
             state.restarted,
-            defect,
+            # From the Gram matrices of the state's curve, where it has one.
+            self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect,
             objective.nhev,
-            self._expected(state) / scale,
-        )
-        self.history.append(row)
+            (self._expected(state) if expected is None else expected) / scale,
+        ))  # fmt: skip
         if at.finite:
             self._keep_best(state, at)
 
