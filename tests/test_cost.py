@@ -10,7 +10,7 @@ import pytest
 
 import stiefel
 from stiefel import LBFGS, Oblique, Sphere
-from stiefel.solvers import METHODS, memory
+from stiefel.solvers import METHODS, memory, plain_pairs
 from stiefel.solvers.plain_pairs import worth_keeping
 
 A = np.linspace(1.0, 500.0, 500)
@@ -189,10 +189,13 @@ def test_many_unit_vectors_keep_more_pairs_where_a_metric_is_learned():
     assert spent[0] < 0.98 * spent[1]
 
 
-def test_ten_thousand_numbers_of_unit_vectors_are_worth_thirty_pairs():
-    """Twenty pairs take 2 to 4 % more evaluations: 1,997 here, where thirty take 1,928."""
+def test_ten_thousand_numbers_of_unit_vectors_are_worth_thirty_pairs(monkeypatch):
+    """Twenty pairs take 1 to 4 % more evaluations, ten 8 % more."""
     runs = [correlation(seed, shape=(20, 500), rtol=1e-10) for seed in range(8)]
-    assert sum(run.nfev for run in runs) <= 1960
+    assert pairs_used(runs[0]) == 30
+    monkeypatch.setattr(plain_pairs, "ROOM_FOR_MORE", 100_000)
+    few = [correlation(seed, shape=(20, 500), rtol=1e-10) for seed in range(8)]
+    assert sum(run.nfev for run in runs) < 0.95 * sum(run.nfev for run in few)
 
 
 def density(n, seed, **options):

@@ -45,6 +45,7 @@ KINDS = {
     "complex vector": lambda n, seed: (Sphere().random(n + 1, seed=seed, dtype=complex), Sphere()),
     "rows": lambda n, seed: (Sphere().random(n, 3, seed=seed), Sphere()),
     "stack of rows": lambda n, seed: (Sphere().random(2, n, 3, seed=seed), Sphere()),
+    "stack of columns": lambda n, seed: (Sphere().random(n, 3, 1, seed=seed), Sphere()),
     "columns": lambda n, seed: (Oblique().random(3, n, seed=seed), Oblique()),
     "phases": lambda n, seed: (ComplexCircle().random(n, seed=seed), ComplexCircle()),
 }

@@ -161,7 +161,7 @@ def test_products_by_differences_in_single_precision_reach_its_limit():
         x0 = stiefel.random_point(N, K, seed=seed, dtype=np.complex64)
         result = stiefel.minimize(fun, x0, method="trust-region", rtol=TOLERANCE, maxiter=500)
         assert result.status.name in ("CONVERGED", "ROUNDING_LIMIT"), seed
-        assert result.gradient_norm < 3e-6 * result.history["gradient_norm"][0], seed
+        assert result.gradient_norm < 6e-6 * result.history["gradient_norm"][0], seed
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -97,16 +97,16 @@ def worth_keeping(G: Cotangent, memory: int, more: bool = False) -> int:
     size = _numbers(G).size
     if size >= LONG_PLAIN:
         return max(2 * memory // 5, 1)
-    room = 2 * blocks.ROOM_OF_VECTOR if is_alone(G) else ROOM_FOR_MORE
+    room = 2 * blocks.ROOM_OF_VECTOR if _is_alone(G) else ROOM_FOR_MORE
     return max(memory, min(3 * memory, room // max(size, 1))) if more else memory
 
 
 def wants_more(geometry: Manifold, G: Cotangent) -> bool:
     """Whether more pairs save much: of several vectors, and of a complex one."""
-    return not is_alone(G) or isinstance(geometry, Doubled)
+    return not _is_alone(G) or isinstance(geometry, Doubled)
 
 
-def is_alone(G: Cotangent) -> bool:
+def _is_alone(G: Cotangent) -> bool:
     return bool(G.ndim == 1 or G.shape[-1] == 1)
 
 

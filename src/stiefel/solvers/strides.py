@@ -25,7 +25,7 @@ from .aims import RoomToAim
 from .learned_metric import Learned, LearnedMetric, largest_turn, one_more_step
 from .memory import Pairs, place_for, with_row
 from .noise import Watch
-from .plain_pairs import LARGE, LOOKED_AT, SMALL, copied, is_alone, striding
+from .plain_pairs import LARGE, LOOKED_AT, SMALL, copied, striding
 from .problem import Problem
 from .secant_search import SecantSearch, Trial
 from .vector_scales import learned_from
@@ -169,7 +169,7 @@ def _plain_stride(
     if (curve := striding(aim.curve, start.G)) is None:
         return None, None
     used, objective, slope = curve.place.rows, problem.objective, aim.slope
-    if len(used) > len(pairs.rows) and len(used) in LOOKED_AT and not is_alone(start.G):
+    if len(used) > len(pairs.rows) and len(used) in LOOKED_AT:
         return None, None
     (caution, longest), limit, size = rules, search.limit(curve), curve.bounded_length
     t = min(1.0, limit)
