@@ -167,7 +167,7 @@ def single(fun: Any) -> Any:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_right_gradient_costs_nothing(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """With PER_LENGTH = 0 nine of these 140 runs ask, or more; one may by rounding, and loses two."""
+    """With PER_LENGTH = 0 nine or more of these 140 runs ask; rounding may make one."""
     found = asked(monkeypatch)
     for seed in range(10):
         for dtype in (float, complex):

@@ -265,15 +265,13 @@ def test_a_molecule_in_a_large_box_has_the_spread_of_boys():
     errors = []
     for length in (12.0, 24.0):
         cell = pbc_gto.M(a=np.eye(3) * length, atom=atoms, basis="sto-3g", verbose=0, mesh=[3] * 3)
-        found = wannierize(
-            SimpleNamespace(
-                cell=cell,
-                kpts=np.zeros((1, 3)),
-                mo_coeff=[C],
-                mo_occ=[np.full(5, 2.0)],
-                get_ovlp=lambda: [mol.intor("int1e_ovlp")],
-            )
+        bands = SimpleNamespace(
+            cell=cell,
+            kpts=np.zeros((1, 3)),
+            mo_coeff=[C],
+            mo_occ=[np.full(5, 2.0)],
+            get_ovlp=lambda: [mol.intor("int1e_ovlp")],
         )
-        errors.append(exact - found.spread)
+        errors.append(exact - min(wannierize(bands, start=seed).spread for seed in range(1, 4)))
     assert abs(errors[1]) < 0.02 * exact
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.15)
