@@ -78,6 +78,8 @@ NOISE = "solvers/noise.py"
 DOUBT = "solvers/doubt.py"
 DRIVER = "runs/driver.py"
 LEDGER = "runs/ledger.py"
+STRIDES = "solvers/strides.py"
+PLAIN_STRIDES = "test_plain_strides.py"
 STOPPING = "runs/stopping.py"
 
 
@@ -88,6 +90,7 @@ class Mutant(NamedTuple):
     why: str
     tests: str  # the file that should notice …
     words: str  # … and the tests in it, as ``pytest -k`` takes them
+    compiled: bool = False  # in text that calls kernels for more than speed
 
     def __str__(self) -> str:
         return f"{self.file}: {self.why}"
@@ -518,6 +521,33 @@ MUTANTS = (
         "leaves of a tree are not balanced",
         PIECES,
         "leaves_of_a_tree",
+    ),
+    Mutant(
+        STRIDES,
+        "and len(used) in LOOKED_AT:",
+        "and len(used) < 0:",
+        "steps after which vectors are looked at one by one are taken in one call",
+        STACKS,
+        "unit_vectors_of_unlike_scales",
+        compiled=True,
+    ),
+    Mutant(
+        STRIDES,
+        "if aux is not None or not -math.inf < rise <= search.sufficient_decrease * t * slope:",
+        "if aux is not None or not -math.inf < rise:",
+        "steps of vectors are taken in one call whether f falls or not",
+        PLAIN_STRIDES,
+        "same_bits",
+        compiled=True,
+    ),
+    Mutant(
+        SCALES,
+        "return self.score, SCORE_MEMORY, self._least, CHANGE * CHANGE, uses, may",
+        "return self.score, SCORE_MEMORY, self._least, CHANGE * CHANGE, uses, False",
+        "a step in one call is no reason to change the scales of unit vectors",
+        PLAIN_STRIDES,
+        "same_steps or agree_on",
+        compiled=True,
     ),
     Mutant(
         SCALES,
@@ -1411,14 +1441,16 @@ def killer(mutant: Mutant, own_only: bool = False) -> str | None:
         path = written(mutant, Path(folder))
         own = [str(HERE / mutant.tests), "-k", mutant.words]
         others = [] if own_only else [str(HERE / name) for name in TESTS]
-        return failure(path, own) or (failure(path, others) if others else None)
+        kernels = mutant.compiled
+        return failure(path, own, kernels) or (failure(path, others, kernels) if others else None)
 
 
-def failure(path: Path, arguments: list[str]) -> str | None:
+def failure(path: Path, arguments: list[str], compiled: bool = False) -> str | None:
     """The first of these tests that fails with the package in ``path``."""
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join([str(path), str(HERE)])}
-    environment["STIEFEL_COMPILED"] = "0"  # mutants are of the text, which kernels must agree with
+    if not compiled:  # mutants are of the text, which kernels must agree with
+        environment["STIEFEL_COMPILED"] = "0"
     command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:cacheprovider"]
     command.append("--timeout=120")
     done = subprocess.run(
