@@ -523,6 +523,14 @@ MUTANTS = (
         "leaves_of_a_tree",
     ),
     Mutant(
+        PAIRS,
+        "ROOM_OF_REAL_VECTOR = 5_000",
+        "ROOM_OF_REAL_VECTOR = 0",
+        "a short real vector keeps ten pairs",
+        "test_cost.py",
+        "short_real_vector",
+    ),
+    Mutant(
         STRIDES,
         "and len(used) in LOOKED_AT:",
         "and len(used) < 0:",

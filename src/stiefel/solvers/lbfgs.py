@@ -20,6 +20,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 from stiefel.geometry.compiled import LandingRay
+from stiefel.geometry.doubled import Doubled
 from stiefel.geometry.ray import Secant
 from stiefel.types import Aim, Cotangent, Curve, Gradient, Manifold, Point, Status, Tangent
 
@@ -83,7 +84,8 @@ class LBFGS:
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
         scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, trees not
-        how leaves belong together: if short, these and small matrices keep three times the pairs.
+        how leaves belong together: if short, these, vectors and small matrices keep thrice the
+        pairs.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -145,8 +147,8 @@ class LBFGS:
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
             if self.cost == "usual":
-                more = self.metric is not None and plain_pairs.wants_more(geometry, at.G)
-                most = plain_pairs.worth_keeping(at.G, most, more)
+                more, kind = self.metric is not None, isinstance(geometry, Doubled)
+                most = plain_pairs.worth_keeping(at.G, most, more, doubled=kind)
             pairs = plain_pairs.no_plain_pairs(
                 at.G, most, bool(self.metric) and plain_pairs.worth_scaling(at.G, self.cost)
             )

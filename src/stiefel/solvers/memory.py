@@ -41,6 +41,7 @@ LONG_MATRIX = 32_768
 # Entries of more pairs than usual: reading them must take less than the rest of a step, which is
 # long for a tree (here 64 MB) and for a stack.  tests/test_cost.py
 ROOM_OF_TREES, ROOM_OF_STACKS, ROOM_OF_MATRIX, ROOM_OF_VECTOR = 4_000_000, 240_000, 15_000, 30_000
+ROOM_OF_REAL_VECTOR = 5_000
 
 
 class Pairs(NamedTuple):
@@ -105,8 +106,7 @@ def room_for(G: Cotangent, memory: int) -> int:
 def pairs_worth_keeping(geometry: Manifold, G: Cotangent, memory: int, more: bool) -> int:
     """Two fifths of ``memory`` of one long matrix, on all ranks together.
 
-    Where ``more`` may help, up to thrice as many of a tree, a stack, a small matrix or a complex
-    vector.  One real column keeps what `plain_pairs` says of it.
+    Where ``more`` may help, up to thrice as many of a tree, a stack, a small matrix or a vector.
     """
     if isinstance(G, tuple):
         room, entries = ROOM_OF_TREES, sum(math.prod(leaf.shape) for leaf in G)
@@ -114,8 +114,8 @@ def pairs_worth_keeping(geometry: Manifold, G: Cotangent, memory: int, more: boo
         room, entries = ROOM_OF_STACKS, math.prod(G.shape)
     elif len(G.shape) == 1 or G.shape[1] == 1:
         kernels = array_kernels(geometry, G)
-        more = more and kernels.is_complex(G)
-        room, entries = ROOM_OF_VECTOR, kernels.rows(G) if len(G.shape) > 1 else int(G.shape[0])
+        room = ROOM_OF_VECTOR if kernels.is_complex(G) else ROOM_OF_REAL_VECTOR
+        entries = kernels.rows(G) if len(G.shape) > 1 else int(G.shape[0])
     else:
         room, entries = ROOM_OF_MATRIX, array_kernels(geometry, G).rows(G) * int(G.shape[1])
         if entries >= LONG_MATRIX:

@@ -21,7 +21,6 @@ import numpy as np
 
 from stiefel.backends.arrays import kernels_for
 from stiefel.backends.numpy import axpy
-from stiefel.geometry.doubled import Doubled
 from stiefel.geometry.ray import PairPlace, PlainStride, Secant
 from stiefel.types import Array, Cotangent, Curve, Gradient, Manifold, NumpyArray, Point, Tangent
 
@@ -89,21 +88,18 @@ def is_plain(geometry: Manifold, X: Point) -> bool:
     return bool(hasattr(geometry, "has_plain_metric") and geometry.has_plain_metric(X))
 
 
-def worth_keeping(G: Cotangent, memory: int, more: bool = False) -> int:
+def worth_keeping(G: Cotangent, memory: int, more: bool = False, doubled: bool = False) -> int:
     """How many of ``memory`` plain pairs like G are worth the time it takes to read them.
 
     Up to three times as many where ``more`` are wanted: they take the place of a learned metric.
+    A complex vector, ``doubled``, has more use for them.
     """
-    size = _numbers(G).size
+    size, room = _numbers(G).size, ROOM_FOR_MORE
     if size >= LONG_PLAIN:
         return max(2 * memory // 5, 1)
-    room = 2 * blocks.ROOM_OF_VECTOR if _is_alone(G) else ROOM_FOR_MORE
+    if _is_alone(G):
+        room = 2 * blocks.ROOM_OF_VECTOR if doubled else blocks.ROOM_OF_REAL_VECTOR
     return max(memory, min(3 * memory, room // max(size, 1))) if more else memory
-
-
-def wants_more(geometry: Manifold, G: Cotangent) -> bool:
-    """Whether more pairs save much: of several vectors, and of a complex one."""
-    return not _is_alone(G) or isinstance(geometry, Doubled)
 
 
 def _is_alone(G: Cotangent) -> bool:
