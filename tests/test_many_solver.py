@@ -102,6 +102,7 @@ def test_every_problem_of_the_test_set_takes_the_evaluations_of_the_scalar_solve
 ):
     """The scalar one without row model and more pairs, which a batch does not have; four starts."""
     monkeypatch.setattr(memory, "ROOM_OF_MATRIX", 0)
+    monkeypatch.setattr(memory, "ROOM_OF_REAL_VECTOR", 0)
 
     def fun(X):
         found = [problem.objective.value_and_gradient(x) for x in X]

@@ -84,8 +84,7 @@ class LBFGS:
     metric : LearnedMetric or None
         How the initial Hessian is learned; None for the canonical metric.  Unit vectors learn a
         scale each, up to 16,384 entries unless f is "dear".  Free matrices learn nothing, trees not
-        how leaves belong together: if short, these, vectors and small matrices keep thrice the
-        pairs.
+        how leaves belong together: if short, these, vectors and matrices keep thrice the pairs.
     rows : RowModel or None
         How the operator A of a Hessian S ↦ A S M is recognised and learned; None if it is not.
     cost : {"usual", "cheap", "dear", "measure"}
@@ -147,8 +146,8 @@ class LBFGS:
         pairs, most = NOTHING, self.most_pairs
         if plain and not large:
             if self.cost == "usual":
-                more, kind = self.metric is not None, isinstance(geometry, Doubled)
-                most = plain_pairs.worth_keeping(at.G, most, more, doubled=kind)
+                more = self.metric is not None, isinstance(geometry, Doubled)
+                most = plain_pairs.worth_keeping(at.G, most, *more)
             pairs = plain_pairs.no_plain_pairs(
                 at.G, most, bool(self.metric) and plain_pairs.worth_scaling(at.G, self.cost)
             )
@@ -219,12 +218,10 @@ class LBFGS:
         if len(learned) > 1 or learned[0].metric.horizontal:
             learned, same = still_invariant(geometry, x, at, learned)
             pairs = pairs if same else pairs.forgotten()
-        rows, old, aimed = s.rows, s.rows.known, None
+        rows, old, aimed, ends = s.rows, s.rows.known, None, StepEnds(s.x, s.at, x, at)
         if self._model is not None and not (old is None and rows.looking is None):
-            ends = StepEnds(s.x, s.at, x, at)
             rows, aimed = self._model.observe_and_aim(problem, rows, ends, learned[0].metric)
         elif self._model is not None and rows.leaves:
-            ends = StepEnds(s.x, s.at, x, at)
             rows = row_leaves.observed(self._model, problem, rows, ends, learned)
             if rows.on or (rows.leaves and s.rows.on):
                 before = s.rows, s.pairs.rows, s.gamma
