@@ -359,9 +359,12 @@ def as_columns(fun):
 
 
 def test_unit_vectors_are_looked_at_again():
-    """A weak coupling hides at first which of them are apart; once is 1,655 for the last one."""
+    """A weak coupling hides at first which of them are apart: looked at once they take 10,000.
+
+    Twelve starts, of which one or two scatter by rounding: 3,700 to 4,100 together.
+    """
     problem = partial(vectors, coupling=0.1)
-    assert spent(problem, range(5), manifold=Sphere()) <= 1400
+    assert spent(problem, range(12), manifold=Sphere()) <= 4900
 
 
 def chains(seed, count):

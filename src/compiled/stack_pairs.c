@@ -11,11 +11,31 @@
 #include "arrays.h"
 #include "processors.h"
 
+/* Sums that do not wait for each other, of so many numbers that it pays. */
+enum { SUMS = 16, LONG = 32 };
+
+INLINE double long_product(Py_ssize_t n, const double *x, const double *y)
+{
+    double sums[SUMS] = {0.0}, sum = 0.0;
+    Py_ssize_t i = 0;
+    for (; i + SUMS <= n; i += SUMS)
+        for (int j = 0; j < SUMS; j++)
+            sums[j] += x[i + j] * y[i + j];
+    for (; i < n; i++)
+        sum += x[i] * y[i];
+    for (int half = SUMS / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++)
+            sums[j] += sums[j + half];
+    return sums[0] + sum;
+}
+
 /* A call of BLAS takes longer than the few numbers of a matrix. */
 INLINE double product(Py_ssize_t n, const double *x, const double *y)
 {
     double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
     Py_ssize_t i = 0;
+    if (n >= LONG)
+        return long_product(n, x, y);
     for (; i + 4 <= n; i += 4) {
         a += x[i] * y[i];
         b += x[i + 1] * y[i + 1];
@@ -107,7 +127,7 @@ INLINE void with(Py_ssize_t n, const Stack *s, Py_ssize_t b, Py_ssize_t count, d
             formula(n, __VA_ARGS__);                                                               \
     } while (0)
 
-void without_pairs(const Stack *s, double *q, double *weights)
+FOR_PROCESSORS void without_pairs(const Stack *s, double *q, double *weights)
 {
     Py_ssize_t most = together(s);
     for (Py_ssize_t b = 0; b < s->B; b += most) {
@@ -116,7 +136,7 @@ void without_pairs(const Stack *s, double *q, double *weights)
     }
 }
 
-void with_pairs(const Stack *s, double *r, const double *weights, const double *gammas, double gamma,
+FOR_PROCESSORS void with_pairs(const Stack *s, double *r, const double *weights, const double *gammas, double gamma,
                 double factor, double longest)
 {
     Py_ssize_t most = together(s);
