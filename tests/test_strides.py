@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,13 @@ from stiefel import Grassmann, Stiefel
 from stiefel.backends.arrays import kernels_for
 from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
-from stiefel.geometry.compiled import LandingRay
+from stiefel.geometry.compiled import FirstTrial, LandingRay
 from stiefel.geometry.framed_ray import CompiledFramedRay
 from stiefel.geometry.frames import framed
+from stiefel.geometry.metric import CANONICAL
+from stiefel.geometry.wide import CompiledWideRay
 from stiefel.solvers import METHODS, lbfgs, strides
+from stiefel.solvers.aims import WideAim
 from stiefel.solvers.noise import Model
 from stiefel.solvers.problem import Problem
 
@@ -109,6 +113,48 @@ def test_runs_of_square_matrices_have_the_same_bits(seed, n, is_complex, method)
     assert_same_run(*with_and_without(fun, x, method, **known, maxiter=80)[:2])
 
 
+# Columns that mislead are dropped before the next direction, and in one call after it.
+NEVER_DROPPED = replace(METHODS["auto"].metric, worst_columns=1e300, worst_beside_rotations=1e300)
+WIDE_METHODS_TRIED = (replace(METHODS["auto"], metric=NEVER_DROPPED), *METHODS_TRIED[1:])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.tuples(st.integers(1, 60), st.integers(20, 28)),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(WIDE_METHODS_TRIED),
+)
+def test_runs_of_many_columns_have_the_same_bits(seed, size, is_complex, span, method):
+    extra, k = size
+    n, dtype = k + extra, complex if is_complex else float
+    manifold = Grassmann() if span and seed % 2 else Stiefel()
+    x = Stiefel().random(n, k, seed=seed, dtype=dtype)
+    fun = quartic(n, k, seed, is_complex, span)
+    assert_same_run(*with_and_without(fun, x, method, rtol=1e-8, manifold=manifold, maxiter=80)[:2])
+
+
+def test_a_matrix_of_many_columns_that_has_drifted_is_straightened_first():
+    """The point of its first trial was made from where it stood before."""
+    x = np.eye(60, 20)
+    k = kernels_for(x)
+    for drift, straightened in ((0.0, False), (1e-11, True)):
+        ahead = WideAim(Stiefel().bind(x), x * (1.0 + drift), CANONICAL)
+        frame, *numbers = CompiledWideRay.prepare(k, ahead.X, quartic(60, 20, 0, False)(x)[1], 0.0)
+        ahead.T, ahead.frame = frame.U, frame
+        first = FirstTrial(1e-3, np.zeros_like(x), frame.U)
+        _, _, ray = ahead.along(-1.0, *numbers, first=first)
+        assert (ray.first is None) == ray.straightened == straightened
+        assert np.any(ray(1e-3)) == straightened
+
+
+def test_nearly_every_step_of_many_columns_is_one_call():
+    fun, x = quartic(60, 20, 0, False), stiefel.random_point(60, 20, seed=0)
+    (result, _), _, taken = with_and_without(fun, x, METHODS["auto"], rtol=1e-9)
+    assert result.success and sum(taken) > 0.8 * result.nit
+
+
 def test_nearly_every_step_of_a_square_matrix_is_one_call():
     fun, x = quartic(12, 12, 0, False), stiefel.random_point(12, 12, seed=0)
     known = {"rtol": 1e-9, "manifold": stiefel.Orthogonal()}
@@ -144,7 +190,7 @@ def test_runs_to_rounding_and_of_many_complex_columns_have_the_same_bits(n, k, i
     assert one[0].message == other[0].message
 
 
-@pytest.mark.parametrize("shape", [(20, 3), (8, 8)])
+@pytest.mark.parametrize("shape", [(20, 3), (8, 8), (60, 20)])
 def test_what_is_seen_of_rounding_is_the_same(monkeypatch, shape):
     fun, x = quartic(*shape, 6, False), stiefel.random_point(*shape, seed=6)
     geometry, X = framed(Stiefel().bind(x), x)
@@ -171,7 +217,7 @@ def test_nearly_every_step_is_one_call():
 
 @pytest.mark.parametrize("spoilt", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("part", ["value", "gradient"])
-@pytest.mark.parametrize("shape", [(20, 3), (6, 6)])
+@pytest.mark.parametrize("shape", [(20, 3), (6, 6), (45, 20)])
 def test_what_is_not_finite_ends_alike(spoilt, part, shape):
     fun, x = quartic(*shape, 1, False), stiefel.random_point(*shape, seed=1)
 
@@ -252,14 +298,16 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    ("shape", "name", "row"), [((30, 3), "matrix_stride", 26), ((6, 6), "framed_stride", 12)]
+    ("shape", "name", "row"),
+    [((30, 3), "matrix_stride", 26), ((6, 6), "framed_stride", 12), ((60, 20), "wide_stride", 29)],
 )
 def test_what_is_no_step_is_refused(monkeypatch, shape, name, row):
     watched, take = [], lbfgs.stride
 
     def spied(problem, search, metric, rules, start, aim, *rest):
         for part in ("kernels", "_kernels"):
-            if type(aim.curve) in (LandingRay, CompiledFramedRay) and part in vars(aim.curve):
+            kinds = LandingRay, CompiledFramedRay, CompiledWideRay
+            if type(aim.curve) in kinds and part in vars(aim.curve):
                 watched.append(Watched(vars(aim.curve)[part]))
                 setattr(aim.curve, part, watched[-1])
         return take(problem, search, metric, rules, start, aim, *rest)

@@ -8,17 +8,10 @@
 
 #include "arrays.h"
 #include "blas.h"
+#include "lessons.h"
 #include "matrices.h"
-#include "metric.h"
 #include "pairs.h"
 #include "strides.h"
-
-/* Γ, B, A and K of one array. */
-static void parts_of_frame(void *frame, Py_ssize_t k, size_t entry, void **parts)
-{
-    for (int i = 0; i < 4; i++)
-        parts[i] = frame == NULL ? NULL : (char *)frame + (size_t)(i * 4 * k * k) * entry;
-}
 
 /* One matrix, its pairs and its metric, from which it aims. */
 typedef struct {
@@ -82,71 +75,6 @@ PyObject *matrix_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
 }
 
-/* What a step teaches of the metric, as `LearnedMetric` says. */
-typedef struct {
-    Told told;
-    Sums sums;
-    const void *P, *R;
-    void *out[3];
-    double rotation_change, rotation_range;
-} Lesson;
-
-/* From a tuple: t and frame of the step, P, R, (P⁺, R⁺, D⁺), and sixteen numbers. */
-static Lesson lesson_of(Arrays *a, PyObject *given, Py_ssize_t k, size_t entry, const void *B,
-                        const void *yy)
-{
-    Lesson l = {.told = {.B = B, .yy = yy}};
-    double n[15] = {0.0};
-    if (a->failed || !PyTuple_Check(given) || PyTuple_Size(given) != 20) {
-        refuse(a, "a lesson has twenty parts");
-        return l;
-    }
-    void *frame[4];
-    l.told.t = number(a, PyTuple_GetItem(given, 0));
-    parts_of_frame(array(a, PyTuple_GetItem(given, 1), 16 * k * k, entry, READ), k, entry, frame);
-    l.told.gram = frame[0], l.told.basis = frame[1], l.told.K = frame[3];
-    l.P = array(a, PyTuple_GetItem(given, 2), k * k, entry, READ);
-    l.R = array(a, PyTuple_GetItem(given, 3), k * k, entry, READ);
-    char *out = array(a, PyTuple_GetItem(given, 4), 3 * k * k, entry, WRITE);
-    for (int i = 0; out != NULL && i < 3; i++)
-        l.out[i] = out + (size_t)(i * k * k) * entry;
-    for (int i = 0; i < 15; i++)
-        n[i] = number(a, PyTuple_GetItem(given, 5 + i));
-    l.sums = (Sums){n[0], n[1], n[2], {n[3], n[4], n[5], n[6]}, 0, 0};
-    l.told.power = n[7], l.told.memory = n[8], l.told.news = n[9], l.told.change = n[10];
-    l.told.range = n[11], l.told.least = n[12], l.rotation_change = n[13], l.rotation_range = n[14];
-    return l;
-}
-
-/* ω after a step, as `LearnedMetric._rotated` finds it; 0 of a horizontal metric. */
-static double rotated(const Lesson *l, double omega)
-{
-    const double *s = l->sums.sums; /* Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖² */
-    if (omega == 0.0 || !(s[1] > 0.0 && s[2] > 0.0) || !isfinite(l->told.news))
-        return omega;
-    double found = fmin(fmax(sqrt(s[3] * s[0] / (s[2] * s[1])), 1.0), l->rotation_range);
-    return fmax(found / omega, omega / found) > l->rotation_change ? found : omega;
-}
-
-static void learn_first(Archer *c, Lesson *l)
-{
-    learn_from_step(c->entry, 1, c->k, &l->told, l->P, l->R, c->D, &l->sums, l->out,
-                    c->room + 3 * c->m);
-    if (!l->sums.seen)
-        return;
-    c->D = l->sums.replaced ? l->out[2] : c->D;
-    c->omega = rotated(l, c->omega);
-}
-
-static PyObject *learned(const Lesson *l, double omega)
-{
-    const Sums *s = &l->sums;
-    if (!s->seen)
-        return Py_NewRef(Py_None);
-    return Py_BuildValue("dddddddid", s->weight, s->judged, s->ratio, s->sums[0], s->sums[1],
-                         s->sums[2], s->sums[3], s->replaced, omega);
-}
-
 /* A pair that is kept, and what follows from it. */
 typedef struct {
     long row, gone;
@@ -162,7 +90,7 @@ static void arrive(Archer *c, Lesson *l, Arrival *v)
 {
     double *rest = c->room + 3 * c->m;
     if (l != NULL)
-        learn_first(c, l);
+        take_lesson(c->entry, c->k, l, &c->D, &c->omega, rest);
     keep_pair(c->m, c->N, c->S, c->Y, v->row, v->gone, v->s, v->y, v->sy, c->inverse, c->diagonal,
               c->room);
     double square = change_of_matrix(c->entry, c->k, v->B, v->yy, c->D, c->omega, rest);
@@ -174,7 +102,7 @@ static void arrive(Archer *c, Lesson *l, Arrival *v)
 
 static PyObject *arrived(const Arrival *v, const Lesson *l, double omega)
 {
-    PyObject *told = l == NULL ? Py_NewRef(Py_None) : learned(l, omega);
+    PyObject *told = told_of(l, omega);
     if (told == NULL)
         return NULL;
     return Py_BuildValue("ddddddN", v->gamma, v->slope, v->ray[0], v->ray[1], v->ray[2], v->t, told);
@@ -200,7 +128,7 @@ PyObject *matrix_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count
     v.moved = array(&a, args[21], 4 * kk, c.entry, WRITE);
     Lesson given, *l = args[22] == Py_None ? NULL : &given;
     if (l != NULL)
-        given = lesson_of(&a, args[22], c.k, c.entry, v.B, v.yy);
+        given = lesson_of(&a, args[22], c.k, c.entry, v.B, v.yy, NULL);
     if (a.failed || !has_rows(&a, c.m, v.row, v.gone))
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS arrive(&c, l, &v);
@@ -246,13 +174,6 @@ PyObject *matrix_landing(PyObject *self, PyObject *const *args, Py_ssize_t count
     return finish(&a, Py_BuildValue("ddd", l.square, l.slope, l.change));
 }
 
-/* Whether f is seen not to be one of the span; `turn` is the largest ‖rotation‖ of such an f. */
-static int has_turned(const Landing *l, size_t entry, double turn)
-{
-    Py_ssize_t numbers = l->k * l->k * (Py_ssize_t)(entry / sizeof(double));
-    return sqrt(d_dot(numbers, l->rotation_new, l->rotation_new)) > turn;
-}
-
 /* matrix_stride(14 of a landing, 11 of `matrix_aim` at its end, old γ, row, gone, longest, Y, N, lesson
  * or None, 5 terms) -> what `matrix_landing` returns and, of an ordinary step, what `matrix_arrival`
  * returns, or None */
@@ -273,7 +194,7 @@ PyObject *matrix_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     v.moved = array(&a, args[30], 4 * kk, c.entry, WRITE);
     Lesson given, *l = args[31] == Py_None ? NULL : &given;
     if (l != NULL)
-        given = lesson_of(&a, args[31], c.k, c.entry, d.B, d.yy);
+        given = lesson_of(&a, args[31], c.k, c.entry, d.B, d.yy, NULL);
     Terms q = {number(&a, args[32]), number(&a, args[33]), (int)integer(&a, args[34]),
                number(&a, args[35])};
     double turn = number(&a, args[36]);
@@ -283,7 +204,7 @@ PyObject *matrix_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
     land_matrix(e, &d, c.room + 3 * c.m);
-    ordinary = is_ordinary(&q, d.t, d.square, d.slope, d.change) && !has_turned(&d, e, turn);
+    ordinary = is_ordinary(&q, d.t, d.square, d.slope, d.change) && !has_turned(e, d.k, d.rotation_new, turn);
     v.sy = paired(&q, d.t, d.slope);
     if (ordinary)
         arrive(&c, l, &v);

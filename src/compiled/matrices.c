@@ -187,6 +187,14 @@ void point_of_matrix(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, co
         z_point(n, k, X, U, f[0], f[1], f[3], t, Y, N, room);
 }
 
+double gradient_of_matrix(size_t entry, int span, Py_ssize_t n, Py_ssize_t k, const void *X,
+                          const void *E, void *G, void *rotation, void *level, void *room)
+{
+    if (entry == sizeof(double))
+        return d_lower(span, n, k, X, E, G, rotation, level, room);
+    return z_lower(span, n, k, X, E, G, rotation, level, room);
+}
+
 void land_matrix(size_t entry, Landing *l, void *room)
 {
     if (entry == sizeof(double))

@@ -57,6 +57,11 @@ typedef struct {
 /* `lower_gradient` (or `lower_span_gradient`) at Y and `secant_pair`; room for 6k² entries. */
 void land_matrix(size_t entry, Landing *l, void *room);
 
+/* The gradient at X of the Euclidean one E, its rotation and level, and ‖G‖²_g*: of a function of the
+ * span, or of any; room for k² entries. */
+double gradient_of_matrix(size_t entry, int span, Py_ssize_t n, Py_ssize_t k, const void *X,
+                          const void *E, void *G, void *rotation, void *level, void *room);
+
 /* `metric.squared_change`; room for k² entries. */
 double change_of_matrix(size_t entry, Py_ssize_t k, const void *B, const void *yy, const void *D,
                         double omega, void *room);

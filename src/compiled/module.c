@@ -63,6 +63,7 @@ static PyMethodDef kernels[] = {
     KERNEL(wide_pair),
     KERNEL(wide_aim),
     KERNEL(wide_arrival),
+    KERNEL(wide_stride),
     KERNEL(framed_arrival),
     KERNEL(framed_stride),
     KERNEL(eigh_rows),

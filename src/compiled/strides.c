@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "blas.h"
+
 double paired(const Terms *q, double t, double slope) { return t * (slope / t - q->start); }
 
 int is_ordinary(const Terms *q, double t, double square, double slope, double change)
@@ -22,4 +24,9 @@ double first_trial(double speed, double longest)
 {
     double size = speed > 0.0 ? sqrt(speed) : 0.0;
     return size > 0.0 && longest / size < 1.0 ? longest / size : 1.0;
+}
+
+int has_turned(size_t entry, Py_ssize_t k, const void *rotation, double turn)
+{
+    return sqrt(d_dot(k * k * (Py_ssize_t)(entry / sizeof(double)), rotation, rotation)) > turn;
 }

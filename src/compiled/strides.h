@@ -2,6 +2,9 @@
 #ifndef STIEFEL_STRIDES_H
 #define STIEFEL_STRIDES_H
 
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
 /* When the first trial of a step is taken without a question; `secant_search` says why. */
 typedef struct {
     double start;    /* ⟨∇f, T⟩ where it began */
@@ -21,5 +24,8 @@ double averaged(double gamma, double sy, double square);
 
 /* As far as t = 1, but no further than `longest`; `speed` is squared. */
 double first_trial(double speed, double longest);
+
+/* Whether f is seen not to be one of the span; `turn` is the largest ‖rotation‖ of such an f. */
+int has_turned(size_t entry, Py_ssize_t k, const void *rotation, double turn);
 
 #endif

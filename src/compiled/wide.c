@@ -46,6 +46,34 @@ PyObject *prepare_wide(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return finish(&a, Py_BuildValue("ddd", out[0], out[1], out[2]));
 }
 
+void point_of_wide(size_t entry, Py_ssize_t n, Py_ssize_t k, const void *X, void *const *ray, double t,
+                   void *Y, void *V, void *room)
+{
+    if (entry == sizeof(double))
+        d_wide_point(n, k, X, ray[0], ray[1], ray[2], t, Y, V, room);
+    else
+        z_wide_point(n, k, X, ray[0], ray[1], ray[2], t, Y, V, room);
+}
+
+void land_wide(size_t entry, WideLanding *l, void *room)
+{
+    Py_ssize_t n = l->n, k = l->k, numbers = (Py_ssize_t)(entry / sizeof(double));
+    const double *before = l->rotation, *after = l->rotation_new;
+    double *B = l->B;
+    l->square = gradient_of_matrix(entry, l->span, n, k, l->Y, l->E, l->G_new, l->rotation_new, l->level,
+                                   room);
+    if (entry == sizeof(double))
+        d_wide_pair(n, k, l->X, l->U, l->A, l->V, l->t, l->G, l->rotation, l->G_new, l->s, l->y, l->yy,
+                    room);
+    else
+        z_wide_pair(n, k, l->X, l->U, l->A, l->V, l->t, l->G, l->rotation, l->G_new, l->s, l->y, l->yy,
+                    room);
+    for (Py_ssize_t i = 0; i < k * k * numbers; i++)
+        B[i] = after[i] - before[i];
+    l->slope = d_dot(n * k * numbers, l->G_new, l->s);
+    l->change = d_dot(n * k * numbers, l->y, l->y);
+}
+
 /* wide_point(X, U, A, C, t, Y, V) */
 PyObject *wide_point(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {

@@ -11,6 +11,7 @@
 #include "arrays.h"
 #include "blas.h"
 #include "frames.h"
+#include "lessons.h"
 #include "matrices.h"
 #include "pairs.h"
 #include "strides.h"
@@ -20,7 +21,7 @@
 typedef struct {
     Py_ssize_t m, n, k, N;
     size_t entry;
-    double *S, *Y, *inverse, *diagonal, *room; /* room for 3m numbers and what `aim_room` says */
+    double *S, *Y, *inverse, *diagonal, *room; /* room for 3m numbers, what `aim_room` says, 2k² and nk */
     const void *X, *G, *D;
     double omega, theta;
     void *T, *ray[3];
@@ -43,7 +44,8 @@ static Archer archer_of(Arrays *a, PyObject *const *args, enum Access access)
     for (int i = 0; i < 3; i++)
         c.ray[i] = array(a, args[10 + i], i == 0 ? c.n * c.k : c.k * c.k, c.entry, WRITE);
     if (!a->failed)
-        c.room = workspace(a, sizeof(double) * (size_t)(3 * c.m) + c.entry * aim_room(c.k));
+        c.room = workspace(a, sizeof(double) * (size_t)(3 * c.m) +
+                                  c.entry * (aim_room(c.k) + (size_t)(2 * c.k * c.k + c.n * c.k)));
     return c;
 }
 
@@ -103,6 +105,78 @@ PyObject *wide_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count)
     slope = aim(&c, gamma, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("ddddd", gamma, slope, out[0], out[1], out[2]));
+}
+
+/* From args: X, U, A, C, V, t, G, rotation, Y, E, span, G⁺, s, y, (rotation⁺, level⁺, B, yᴴy). */
+static WideLanding landing_of(Arrays *a, PyObject *const *args, size_t *e)
+{
+    WideLanding l = {.span = 0};
+    l.X = point_like(a, args[0], &l.n, &l.k, e);
+    Py_ssize_t nk = l.n * l.k, kk = l.k * l.k;
+    l.U = array(a, args[1], nk, *e, READ);
+    l.A = array(a, args[2], kk, *e, READ), l.C = array(a, args[3], kk, *e, READ);
+    l.V = array(a, args[4], nk, *e, READ), l.t = number(a, args[5]);
+    l.G = array(a, args[6], nk, *e, READ), l.rotation = array(a, args[7], kk, *e, READ);
+    l.Y = array(a, args[8], nk, *e, READ), l.E = array(a, args[9], nk, *e, READ);
+    l.span = (int)integer(a, args[10]);
+    l.G_new = array(a, args[11], nk, *e, WRITE);
+    l.s = array(a, args[12], nk, *e, WRITE), l.y = array(a, args[13], nk, *e, WRITE);
+    char *small = array(a, args[14], 4 * kk, *e, WRITE);
+    size_t size = *e * (size_t)kk;
+    l.rotation_new = small, l.level = small + size, l.B = small + 2 * size, l.yy = small + 3 * size;
+    return l;
+}
+
+/* wide_stride(15 of a landing, 13 of `wide_aim` at its end, old γ, row, gone, longest, Y, V, lesson or
+ * None, 5 terms) -> ‖G⁺‖²_g*, ⟨G⁺, s⟩, ‖y‖² and, of an ordinary step, what `wide_arrival` returns, the
+ * step to the first point to be tried, and what is learned, or None; see `matrix_stride` */
+PyObject *wide_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    size_t e = sizeof(double);
+    int ordinary = 0;
+    double out[3], slope = 0.0, next_t = 0.0;
+    if (!counted(count, 40))
+        return NULL;
+    WideLanding d = landing_of(&a, args, &e);
+    Archer c = archer_of(&a, args + 15, WRITE);
+    double gamma = number(&a, args[28]), longest = number(&a, args[31]);
+    long row = integer(&a, args[29]), gone = integer(&a, args[30]);
+    void *next = array(&a, args[32], c.n * c.k, c.entry, WRITE);
+    void *moved = array(&a, args[33], c.n * c.k, c.entry, WRITE);
+    const void *of_ray[2] = {d.C, d.A};
+    Lesson given, *l = args[34] == Py_None ? NULL : &given;
+    if (l != NULL)
+        given = lesson_of(&a, args[34], c.k, c.entry, d.B, d.yy, of_ray);
+    Terms q = {number(&a, args[35]), number(&a, args[36]), (int)integer(&a, args[37]),
+               number(&a, args[38])};
+    double turn = number(&a, args[39]);
+    if (!a.failed && (c.entry != e || c.n != d.n || c.k != d.k))
+        refuse(&a, "a step begins and ends in matrices of one shape");
+    if (a.failed || !has_rows(&a, c.m, row, gone))
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    double *rest = c.room + 3 * c.m;
+    land_wide(e, &d, rest);
+    ordinary = is_ordinary(&q, d.t, d.square, d.slope, d.change) &&
+               !has_turned(e, d.k, d.rotation_new, turn);
+    if (ordinary) {
+        double sy = paired(&q, d.t, d.slope);
+        if (l != NULL)
+            take_lesson(e, c.k, l, &c.D, &c.omega, rest);
+        keep_pair(c.m, c.N, c.S, c.Y, row, gone, d.s, d.y, sy, c.inverse, c.diagonal, c.room);
+        gamma = averaged(gamma, sy, change_of_matrix(e, c.k, d.B, d.yy, c.D, c.omega, rest));
+        slope = aim(&c, gamma, out);
+        next_t = first_trial(out[1], longest);
+        point_of_wide(e, c.n, c.k, c.X, c.ray, next_t, next, moved, rest);
+    }
+    Py_END_ALLOW_THREADS
+    PyObject *told = ordinary ? told_of(l, c.omega) : NULL;
+    PyObject *ahead = !ordinary      ? Py_NewRef(Py_None)
+                      : told == NULL ? NULL
+                                     : Py_BuildValue("ddddddN", gamma, slope, out[0], out[1], out[2],
+                                                     next_t, told);
+    return finish(&a, ahead == NULL ? NULL : Py_BuildValue("dddN", d.square, d.slope, d.change, ahead));
 }
 
 /* A pair that is kept in frames, where φ multiplies the upper block by ω, which is 0 in a horizontal

@@ -7,6 +7,7 @@
 
 PyObject *wide_aim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *wide_arrival(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *wide_stride(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *framed_arrival(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *framed_stride(PyObject *, PyObject *const *, Py_ssize_t);
 

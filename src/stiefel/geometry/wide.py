@@ -26,7 +26,7 @@ import numpy as np
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array
 
-from .compiled import rows
+from .compiled import FirstTrial, LandingRoom, rows
 from .framed_ray import DRIFT
 from .ray import Secant, Squares, TangentRay
 
@@ -149,11 +149,13 @@ class WideRay:
     ) -> None:
         """From X, brought back if it has drifted."""
         defect, square, whole = map(float, numbers)
-        if defect > (DRIFT * kernels.eps(X)) ** 2 * X.shape[1]:
+        self.straightened = defect > (DRIFT * kernels.eps(X)) ** 2 * X.shape[1]
+        if self.straightened:
             X = _straightened_point(kernels, X)
             frame, _, *numbers = self.prepare(kernels, X, T, theta)
             square, whole = map(float, numbers)
-        self._kernels, self._X, self._frame, self.defect = kernels, X, frame, math.sqrt(defect)
+        self.kernels = self._kernels = kernels
+        self._X, self._frame, self.defect = X, frame, math.sqrt(defect)
         self.bounded_length = self.length = math.sqrt(square)
         fits = square > TangentRay.LOSSY * whole and SCALES[0] < square < SCALES[1]
         self.lossy, self._last = not fits, (math.nan, None)
@@ -194,7 +196,38 @@ class WideRay:
 
 
 class CompiledWideRay(WideRay):
-    """`WideRay` by the compiled kernels."""
+    """`WideRay` by the compiled kernels; a first trial may come with it."""
+
+    first: FirstTrial | None = None
+
+    def __call__(self, t: float) -> Array:
+        first = self.first
+        if first is None or first.t != t:
+            return super().__call__(t)
+        self._last, self.first = (t, first.N), None  # nobody holds on to the point
+        return first.X
+
+    def starting_with(self, first: FirstTrial) -> Self:
+        """With a first trial from the point that was given, unless that had drifted."""
+        self.first = None if self.straightened else first
+        return self
+
+    def room_to_land(
+        self, t: float, start: Any, Y: Array, E: Array, span: bool
+    ) -> tuple[LandingRoom, tuple[Any, ...]]:
+        """What kernels fill where a step to Y = X(t) ends, and all that they ask of it."""
+        X, V, shape, size = self._X, self._at(t), Y.shape, Y.shape[1]
+        G, s, y = np.empty(shape, Y.dtype), np.empty(shape, Y.dtype), np.empty(shape, Y.dtype)
+        room = LandingRoom(G, s, y, np.empty((4, size, size), Y.dtype))
+        of_step = X, *self._frame, V, t, rows(start.G), rows(start.rotation), Y, rows(E), span
+        return room, (*of_step, *room)
+
+    def landed(self, t: float, room: LandingRoom, found: Any) -> tuple[Any, Secant]:
+        """The gradient as `Lowered` has it, and the pair of the step."""
+        square, slope, change = found
+        seen = WideCurvature(t, self._frame, room.small[2], room.small[3], change)
+        pair = Secant(room.s, room.y, seen, slope=slope)
+        return (room.G, square, room.small[0], room.small[1]), pair
 
     @staticmethod
     def prepare(k: Kernels, X: Array, T: Array, theta: float) -> tuple[WideFrame, Any, Any, Any]:

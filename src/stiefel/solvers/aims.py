@@ -102,7 +102,7 @@ def matrix_aim(
     if k is None or pairs.S is None:
         return None
     if is_wide(X):
-        aim = _WideAim(geometry, X, metric)
+        aim = WideAim(geometry, X, metric)
         return aim.along(*k.compiled.wide_aim(*aim.known(pairs, in_rows(G)), gamma))
     room = RoomToAim(X)
     slope, *small = k.compiled.matrix_aim(
@@ -154,7 +154,7 @@ def matrix_arrival(
     return kept, found[0], aimed, found[6]
 
 
-class _WideAim:
+class WideAim:
     """What the kernels of `wide` fill, and the ray of it."""
 
     def __init__(self, geometry: Manifold, X: Array, metric: Metric) -> None:
@@ -168,10 +168,14 @@ class _WideAim:
         omega = 0.0 if self.metric.horizontal else self.metric.omega
         return *pairs[:4], G, self.X, D, omega, self.theta, self.T, *self.frame
 
-    def along(self, slope: float, *numbers: float) -> tuple[Tangent, float, Curve]:
+    def along(
+        self, slope: float, *numbers: float, first: FirstTrial | None = None
+    ) -> tuple[Tangent, float, Curve]:
         geometry, X, T = self.geometry, self.X, self.T
         k = array_kernels(geometry, X)
         ray = CompiledWideRay.prepared(k, X, T, self.theta, self.frame, numbers)
+        if first is not None:
+            ray.starting_with(first)
         return T, slope, geometry.ray_along(X, T, self.metric) if ray.lossy else ray
 
 
@@ -191,7 +195,7 @@ def _wide_arrival(
     seen, k = pair.curvature, kernels_of_rays(geometry, X, G)
     if k is None or not sy > least * math.sqrt(seen.square):
         return None
-    (row, gone, kept), aim = with_row(pairs, needed), _WideAim(geometry, X, metric)
+    (row, gone, kept), aim = with_row(pairs, needed), WideAim(geometry, X, metric)
     new = row, gone, in_rows(pair.s), in_rows(pair.y), sy, in_rows(seen.B), seen.yy
     gamma, *found = k.compiled.wide_arrival(*aim.known(kept, in_rows(G)), gamma, *new)
     return kept, gamma, aim.along(*found), None

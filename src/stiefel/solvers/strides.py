@@ -19,9 +19,11 @@ from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.framed_ray import CompiledFramedRay, Split
 from stiefel.geometry.ray import Lowered, Secant, TangentRay
+from stiefel.geometry.stiefel import Stiefel
+from stiefel.geometry.wide import CompiledWideRay
 from stiefel.types import Aim, Curve, Gradient, Point, Tangent
 
-from .aims import RoomToAim
+from .aims import RoomToAim, WideAim
 from .learned_metric import Learned, LearnedMetric, largest_turn, one_more_step
 from .memory import Pairs, place_for, with_row
 from .noise import Watch
@@ -67,6 +69,9 @@ def stride(
     if type(curve) is CompiledFramedRay:
         known = caution, start, curve, aim.slope, watch, pairs, learned, gamma
         return _framed_stride(problem, search, *known)
+    if type(curve) is CompiledWideRay:
+        asked = search, metric, rules, start, curve, aim.slope, watch, pairs, learned, gamma
+        return _wide_stride(problem, *asked)
     if type(curve) is not LandingRay or curve.first is None:
         return None, None
     t, limit, size, old = curve.first.t, search.limit(curve), curve.bounded_length, learned[0]
@@ -106,6 +111,54 @@ def stride(
     numbers = defect, square, whole
     there = problem.geometry, curve.kernels, X, old.metric, next_slope, numbers, first
     return Stride(X, at, watch, kept, learned, gamma, ahead.aimed(*there)), None
+
+
+def _wide_stride(
+    problem: Problem,
+    search: SecantSearch,
+    metric: LearnedMetric | None,
+    rules: tuple[float, float],
+    start: Gradient,
+    ray: CompiledWideRay,
+    slope: float,
+    watch: Watch,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    gamma: float,
+) -> tuple[Stride | None, Trial | None]:
+    """The same of one matrix with many columns."""
+    (caution, longest), geometry, old = rules, problem.geometry, learned[0]
+    limit, size = search.limit(ray), ray.length
+    t = min(1.0, limit)
+    lesson = None if metric is None else metric.lesson(t, None, old)
+    told_otherwise = metric is not None and lesson is None and not metric.passes_over(learned)
+    if told_otherwise or pairs.S is None or problem.precond is not None:
+        return None, None
+    X = ray(t)
+    f, E, aux = problem.objective.value_and_gradient(X)
+    rise = f - start.f
+    if not -math.inf < rise <= search.sufficient_decrease * t * slope:
+        at = problem.known(f, geometry.gradient(X, E), aux)  # type: ignore[attr-defined]
+        return None, Trial(t, X, at, ray.secant_pair(t, start, at) if at.finite else None)
+    row, gone, kept = with_row(pairs, pairs.rows)
+    span = type(geometry).gradient is not Stiefel.gradient  # type: ignore[attr-defined]
+    room, of_landing = ray.room_to_land(t, start, X, E, span)
+    ahead, Y, V = WideAim(geometry, X, old.metric), np.empty_like(X), np.empty_like(X)
+    of_arrival = *ahead.known(kept, room.G), gamma, row, gone, longest, Y, V, lesson
+    terms = slope, search.curvature, t >= 0.99 * limit, caution * t * size, largest_turn(old)
+    *seen, found = ray.kernels.compiled.wide_stride(*of_landing, *of_arrival, *terms)
+    if found is None:
+        return None, Trial(t, X, *problem.landed(f, aux, *ray.landed(t, room, seen)))
+    gamma, next_slope, *numbers, next_t, told = found
+    at = Gradient(f, room.G, math.sqrt(seen[0]), None, room.small[0], True, room.small[1])
+    if lesson is not None:
+        learned = (metric.taught(geometry, X, old, lesson, told),)  # type: ignore[union-attr]
+    elif metric is not None:
+        learned = one_more_step(learned)
+    level, slopes = max(watch.noise, problem.noise.level(start.f)), (t * slope, t * (seen[1] / t))
+    watch = watch.after(watch.noise, rise, slopes, t * size, level)
+    aimed = ahead.along(next_slope, *numbers, first=FirstTrial(next_t, Y, V))
+    return Stride(X, at, watch, kept, learned, gamma, aimed), None
 
 
 def _framed_stride(
