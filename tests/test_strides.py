@@ -162,6 +162,46 @@ def test_nearly_every_step_of_a_square_matrix_is_one_call():
     assert result.success and sum(taken) > 0.8 * result.nit
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.tuples(st.integers(1, 5), st.integers(2, 6)),
+    st.booleans(),
+    st.sampled_from([0.0, 0.01, 1.0]),
+    st.sampled_from(METHODS_TRIED),
+)
+def test_runs_of_square_stacks_have_the_same_bits(seed, size, is_complex, coupling, method):
+    """Coupled, and apart sooner or later: then each matrix has a recursion of its own."""
+    many, n = size
+    manifold = stiefel.Unitary() if is_complex else stiefel.Orthogonal()
+    x = manifold.random(many, n, n, seed=seed)
+    known = {"rtol": 1e-8, "manifold": manifold}
+    fun = coupled(many, n, seed, is_complex, coupling)
+    assert_same_run(*with_and_without(fun, x, method, **known, maxiter=80)[:2])
+
+
+def coupled(many, n, seed, is_complex, coupling):
+    """Functions of the matrices of a stack, and the square of their sum."""
+    funs = [quartic(n, n, seed + i, is_complex) for i in range(many)]
+
+    def fun(X):
+        found, whole = [f(x) for f, x in zip(funs, X, strict=True)], X.sum(axis=0)
+        whole = whole * np.arange(1.0, n + 1.0)
+        together = 0.5 * coupling * np.vdot(whole, whole).real
+        apart = np.stack([G for _, G in found])
+        return sum(f for f, _ in found) + together, apart + coupling * whole * np.arange(1, n + 1)
+
+    return fun
+
+
+def test_nearly_every_step_of_coupled_square_matrices_is_one_call():
+    manifold, fun = stiefel.Orthogonal(), coupled(4, 6, 0, False, 10.0)
+    known = {"rtol": 1e-9, "manifold": manifold}
+    x = manifold.random(4, 6, 6, seed=0)
+    (result, _), _, taken = with_and_without(fun, x, METHODS["auto"], **known)
+    assert result.success and sum(taken) > 0.8 * result.nit
+
+
 def test_stacks_nearly_square_matrices_and_preconditioners_have_the_same_bits():
     manifold, fun = stiefel.Orthogonal(), quartic(6, 6, 1, False)
 

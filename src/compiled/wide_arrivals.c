@@ -260,7 +260,7 @@ PyObject *framed_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count
 
 /* framed_stride(as `framed_of` has it, Euclidean gradient at Q, G to be written, old T, t, old G, s and
  * y to be written, ⟨∇f, T⟩ at the start, c₂, far, least ⟨s, y⟩ beside ‖y‖) -> ‖G‖²_g*, ⟨G, s⟩, ‖s‖²,
- * ‖y‖² and what `framed_arrival` returns, or None: of a square matrix; see `matrix_stride` */
+ * ‖y‖² and what `framed_arrival` returns, or None: of square matrices; see `matrix_stride` */
 PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -269,10 +269,10 @@ PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (!counted(count, 27))
         return NULL;
     Framed v = framed_of(&a, args);
-    if (!a.failed && (v.many != 1 || v.n != v.k))
-        refuse(&a, "expected one square matrix");
-    Py_ssize_t entries = v.n * v.k, N = entries * (Py_ssize_t)(v.e / sizeof(double));
-    const void *E = array(&a, args[16], entries, v.e, READ);
+    if (!a.failed && v.n != v.k)
+        refuse(&a, "expected square matrices");
+    Py_ssize_t size = v.n * v.k * (Py_ssize_t)(v.e / sizeof(double)), N = v.many * size;
+    const double *E = real_numbers(&a, args[16], &N, READ), *Q = v.Q;
     double *G = real_numbers(&a, args[17], &N, WRITE);
     const double *T = real_numbers(&a, args[18], &N, READ);
     double t = number(&a, args[19]);
@@ -283,10 +283,13 @@ PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    square = gradient_in_frame(v.e, v.n, v.k, v.Q, E, G);
+    for (Py_ssize_t top = 0; top < N; top += size)
+        square += gradient_in_frame(v.e, v.n, v.k, Q + top, E + top, G + top);
     for (Py_ssize_t i = 0; i < N; i++)
         s[i] = t * T[i], y[i] = G[i] - old[i];
-    slope = d_dot(N, G, s), ss = d_dot(N, s, s), yy = d_dot(N, y, y);
+    slope = d_dot(N, G, s);
+    for (Py_ssize_t top = 0; top < N; top += size)
+        ss += d_dot(size, s + top, s + top), yy += d_dot(size, y + top, y + top);
     v.sy = paired(&q, t, slope), v.change = v.omega * yy;
     ordinary = is_ordinary(&q, t, square, slope, yy);
     if (ordinary)

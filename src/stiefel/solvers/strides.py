@@ -24,6 +24,7 @@ from stiefel.geometry.wide import CompiledWideRay
 from stiefel.types import Aim, Curve, Gradient, Point, Tangent
 
 from .aims import RoomToAim, WideAim
+from .arrivals import with_matrices_looked_at
 from .learned_metric import Learned, LearnedMetric, largest_turn, one_more_step
 from .memory import Pairs, place_for, with_row
 from .noise import Watch
@@ -42,7 +43,7 @@ class Stride(NamedTuple):
     pairs: Pairs
     learned: tuple[Learned, ...]
     gamma: float
-    aimed: tuple[Tangent, float, Curve]
+    aimed: tuple[Tangent, float, Curve] | None  # None of matrices that have come apart
 
 
 def stride(
@@ -173,10 +174,12 @@ def _framed_stride(
     learned: tuple[Learned, ...],
     gamma: float,
 ) -> tuple[Stride | None, Trial | None]:
-    """The same of one square matrix in a frame, which has nothing to learn but pairs."""
-    geometry, shape = problem.geometry, start.G.shape
-    square_matrix = isinstance(geometry, Framed) and len(shape) == 2 and shape[0] == shape[1]
-    if not square_matrix or problem.precond is not None or pairs.S is None:
+    """The same of square matrices in a frame, which have nothing to learn but pairs."""
+    geometry, shape, apart = problem.geometry, start.G.shape, pairs.apart
+    square = isinstance(geometry, Framed) and shape[-2] == shape[-1]
+    if not square or problem.precond is not None or pairs.S is None:
+        return None, None
+    if apart is not None and apart.on:
         return None, None
     k, metric, limit, size = ray.kernels, learned[0].metric, search.limit(ray), ray.length
     t = min(1.0, limit)
@@ -203,8 +206,13 @@ def _framed_stride(
     level, slopes = max(watch.noise, problem.noise.level(start.f)), (t * slope, t * (end / t))
     watch = watch.after(watch.noise, rise, slopes, t * size, level)
     gamma, next_slope, *set_out = found
-    ahead = CompiledFramedRay.along(k, Q, U, drift, *set_out)
-    return Stride(Q, at, watch, kept, learned, gamma, (T, next_slope, ahead)), None
+    ahead = T, next_slope, CompiledFramedRay.along(k, Q, U, drift, *set_out)
+    if apart is None:
+        return Stride(Q, at, watch, kept, learned, gamma, ahead), None
+    kept = kept._replace(apart=apart)
+    kept = with_matrices_looked_at(problem, Q, at, kept, learned, search.curvature)
+    on = kept.apart is not None and kept.apart.on
+    return Stride(Q, at, watch, kept, learned, gamma, None if on else ahead), None
 
 
 def _plain_stride(
