@@ -291,6 +291,22 @@ MUTANTS = (
         "asked_for_late",
     ),
     Mutant(
+        RECOGNITION,
+        "FAST = 1e-3",
+        "FAST = 0.0",
+        "a constant part is asked for where the run is nearly over",
+        "test_row_model.py",
+        "falls_fast",
+    ),
+    Mutant(
+        RECOGNITION,
+        "FAST = 1e-3",
+        "FAST = math.inf",
+        "a constant part is never asked for",
+        "test_row_model.py",
+        "falls_fast",
+    ),
+    Mutant(
         ROWS,
         "if old.full and not len(ritz.theta):",
         "if False:",

@@ -454,6 +454,19 @@ def test_a_constant_part_is_asked_for_late(n, method, late):
     assert taken[-1].rows.on
 
 
+@pytest.mark.parametrize(("condition", "asked"), [(10.0, False), (100.0, True)])
+def test_a_constant_part_is_not_asked_for_where_the_gradient_falls_fast(condition, asked):
+    """Three digits in fifteen steps: what is left is too short for a model."""
+    rng = np.random.default_rng(11)
+    U, V = stiefel.random_point(60, 40, seed=rng), stiefel.random_point(40, 40, seed=rng)
+    A = (U * np.geomspace(1.0, condition, 40)) @ V.T
+    B = A @ stiefel.random_point(40, 4, seed=rng) + rng.standard_normal((60, 4))
+    fun, x = stiefel.objectives.Procrustes(A, B), stiefel.random_point(40, 4, seed=1)
+    taken = states(AUTO, fun.value_and_gradient, x, Stiefel(), 30)
+    assert taken[-1].at.norm < 1e-2 * taken[0].at.norm
+    assert any(s.rows.on for s in taken) == asked
+
+
 def test_a_leaf_with_a_constant_part_rests_where_it_stumbles():
     fun = far_from_convex(300, 20, 30.0)
 

@@ -39,6 +39,9 @@ from .row_ritz import asymmetry
 PAIRS = 3  # from which D is learned
 WEIGHTS = np.array([[1.0, 0.6, 0.3], [0.6, -0.8, 0.5], [0.3, 0.5, 0.7]])  # of K_jl in one sum
 ROUNDS = 2  # the second one sees numbers near one, and small ones as well as large ones
+# A gradient that fell so much during a rest of fifteen steps soon falls to any tolerance: a model of
+# a constant part would cost more than it saves.  test_a_constant_part_is_not_asked_for_where_…
+FAST = 1e-3
 HOPELESS = 1e-3  # the asymmetry that is left over where there is no such structure
 
 
@@ -84,6 +87,7 @@ class Looking(NamedTuple):
     rests: int = 0  # … once the run is long: after the first rest
     rest: int = 0  # steps still to be passed over
     patient: bool = False  # whether a constant part is asked for after a rest only
+    since: float = 0.0  # ‖∇f‖ where that rest began
 
     def again(self, gates: Gates) -> Looking:
         """At a function of the span, after a rest: each is twice as long as the one before."""
@@ -92,6 +96,10 @@ class Looking(NamedTuple):
     def with_columns_known(self, D: NumpyArray, rest: int) -> Looking:
         """After so many steps one look will do."""
         return Looking(None, D, 1, self.inexact, self.rests + 1, rest)
+
+    def waiting(self, D: NumpyArray, rest: int, norm: float) -> Looking:
+        """The same of one that is patient, where the gradient has this norm."""
+        return Looking(None, D, 1, self.inexact, 1, rest, True, norm)
 
 
 class Look(NamedTuple):
@@ -159,8 +167,8 @@ def looked(
     if D is not None and old.looks and found <= (gate := widened(gates.gate, seen)):
         fits, C = _without_constant_part(seen, D, gate), None
         if not fits and not span and len(D) <= gates.widest:
-            if old.patient and not old.rests:
-                return old.with_columns_known(D, gates.rest // 2)
+            if old.patient and (not old.rests or ends.at.norm < FAST * old.since):
+                return old.waiting(D, gates.rest // 2, ends.at.norm)
             fits, C = _constant_part(problem, k, seen, D, ends, gate)
         if fits:
             return Recognised(seen, D, C, True, old.rests)
