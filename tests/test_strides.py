@@ -19,6 +19,7 @@ from stiefel.geometry.compiled import FirstTrial, LandingRay
 from stiefel.geometry.framed_ray import CompiledFramedRay
 from stiefel.geometry.frames import framed
 from stiefel.geometry.metric import CANONICAL
+from stiefel.geometry.turns import CompiledRotationRay
 from stiefel.geometry.wide import CompiledWideRay
 from stiefel.solvers import METHODS, lbfgs, strides
 from stiefel.solvers.aims import WideAim
@@ -194,10 +195,28 @@ def coupled(many, n, seed, is_complex, coupling):
     return fun
 
 
-def test_nearly_every_step_of_coupled_square_matrices_is_one_call():
-    manifold, fun = stiefel.Orthogonal(), coupled(4, 6, 0, False, 10.0)
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.tuples(st.integers(0, 5), st.integers(2, 3)),
+    st.sampled_from([0.0, 0.01, 1.0]),
+    st.sampled_from(METHODS_TRIED),
+)
+def test_runs_of_rotations_have_the_same_bits(seed, size, coupling, method):
+    """One, and stacks of them, coupled and apart."""
+    many, n = size
+    manifold = stiefel.SpecialOrthogonal()
+    x = manifold.random(many, n, n, seed=seed) if many else manifold.random(n, n, seed=seed)
+    fun = coupled(many, n, seed, False, coupling) if many else quartic(n, n, seed, False)
+    known = {"rtol": 1e-8, "manifold": manifold}
+    assert_same_run(*with_and_without(fun, x, method, **known, maxiter=60)[:2])
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_nearly_every_step_of_coupled_square_matrices_is_one_call(n):
+    manifold, fun = stiefel.Orthogonal(), coupled(4, n, 0, False, 10.0)
     known = {"rtol": 1e-9, "manifold": manifold}
-    x = manifold.random(4, 6, 6, seed=0)
+    x = manifold.random(4, n, n, seed=0)
     (result, _), _, taken = with_and_without(fun, x, METHODS["auto"], **known)
     assert result.success and sum(taken) > 0.8 * result.nit
 
@@ -230,7 +249,7 @@ def test_runs_to_rounding_and_of_many_complex_columns_have_the_same_bits(n, k, i
     assert one[0].message == other[0].message
 
 
-@pytest.mark.parametrize("shape", [(20, 3), (8, 8), (60, 20)])
+@pytest.mark.parametrize("shape", [(20, 3), (8, 8), (3, 3), (60, 20)])
 def test_what_is_seen_of_rounding_is_the_same(monkeypatch, shape):
     fun, x = quartic(*shape, 6, False), stiefel.random_point(*shape, seed=6)
     geometry, X = framed(Stiefel().bind(x), x)
@@ -257,7 +276,7 @@ def test_nearly_every_step_is_one_call():
 
 @pytest.mark.parametrize("spoilt", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("part", ["value", "gradient"])
-@pytest.mark.parametrize("shape", [(20, 3), (6, 6), (45, 20)])
+@pytest.mark.parametrize("shape", [(20, 3), (6, 6), (3, 3), (45, 20)])
 def test_what_is_not_finite_ends_alike(spoilt, part, shape):
     fun, x = quartic(*shape, 1, False), stiefel.random_point(*shape, seed=1)
 
@@ -339,14 +358,19 @@ class Watched:
 
 @pytest.mark.parametrize(
     ("shape", "name", "row"),
-    [((30, 3), "matrix_stride", 26), ((6, 6), "framed_stride", 12), ((60, 20), "wide_stride", 29)],
+    [
+        ((30, 3), "matrix_stride", 26),
+        ((6, 6), "framed_stride", 12),
+        ((3, 3), "turns_stride", 14),
+        ((60, 20), "wide_stride", 29),
+    ],
 )
 def test_what_is_no_step_is_refused(monkeypatch, shape, name, row):
     watched, take = [], lbfgs.stride
 
     def spied(problem, search, metric, rules, start, aim, *rest):
         for part in ("kernels", "_kernels"):
-            kinds = LandingRay, CompiledFramedRay, CompiledWideRay
+            kinds = LandingRay, CompiledFramedRay, CompiledWideRay, CompiledRotationRay
             if type(aim.curve) in kinds and part in vars(aim.curve):
                 watched.append(Watched(vars(aim.curve)[part]))
                 setattr(aim.curve, part, watched[-1])

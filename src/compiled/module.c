@@ -95,6 +95,7 @@ static PyMethodDef kernels[] = {
     KERNEL(turns_straightened),
     KERNEL(turns_aim),
     KERNEL(turns_aim_apart),
+    KERNEL(turns_stride),
     KERNEL(rows_grown),
     KERNEL(rows_grams),
     KERNEL(rows_combined),

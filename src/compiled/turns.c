@@ -14,6 +14,7 @@
 #include "pairs.h"
 #include "processors.h"
 #include "stack_pairs.h"
+#include "strides.h"
 
 static const double SQRT_HALF = 0.70710678118654752440, SQRT_EIGHTH = 0.35355339059327376220;
 
@@ -280,8 +281,18 @@ PyObject *turns_straightened(PyObject *self, PyObject *const *args, Py_ssize_t c
     return finish(&a, Py_NewRef(Py_None));
 }
 
-/* turns_aim(n, Q, G, S, Y, R⁻¹, diagonal, γ, T) -> ⟨G, T⟩ and what `turns_ray` returns: T = −H G by
- * both loops, with φ(q) = 2q between them */
+/* T = −H G by both loops, with φ(q) = 2q between them; ⟨G, T⟩.  Room for 3m. */
+static double aimed(const Turns *s, Py_ssize_t m, const double *S, const double *Y, const double *inverse,
+                    const double *diagonal, double gamma, const double *G, double *T, double *room)
+{
+    first_of_two_loops(m, s->N, S, Y, inverse, G, T, room + 2 * m, room);
+    for (Py_ssize_t i = 0; i < s->N; i++)
+        T[i] *= 2.0;
+    second_of_two_loops(m, s->N, S, Y, inverse, diagonal, gamma, room + 2 * m, T, room);
+    return d_dot(s->N, G, T);
+}
+
+/* turns_aim(n, Q, G, S, Y, R⁻¹, diagonal, γ, T) -> ⟨G, T⟩ and what `turns_ray` returns: see `aimed` */
 PyObject *turns_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
@@ -300,11 +311,7 @@ PyObject *turns_aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
-    first_of_two_loops(m, s.N, S, Y, inverse, G, T, room + 2 * m, room);
-    for (Py_ssize_t i = 0; i < s.N; i++)
-        T[i] *= 2.0;
-    second_of_two_loops(m, s.N, S, Y, inverse, diagonal, gamma, room + 2 * m, T, room);
-    slope = d_dot(s.N, G, T);
+    slope = aimed(&s, m, S, Y, inverse, diagonal, gamma, G, T, room);
     surveyed_of(s.n, s.B, s.Q, T, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
@@ -337,4 +344,55 @@ PyObject *turns_aim_apart(PyObject *self, PyObject *const *args, Py_ssize_t coun
     surveyed_of(s.n, s.B, s.Q, T, out);
     Py_END_ALLOW_THREADS
     return finish(&a, Py_BuildValue("dddd", slope, out[0], out[1], out[2]));
+}
+
+/* turns_stride(n, Q, Euclidean gradient at Q, G to be written, old T, t, old G, s and y to be written, S,
+ * Y, R⁻¹, diagonal, old γ or 0, row, gone, ω, T to be written, 4 terms) -> ‖G‖²_g*, ⟨G, s⟩, ‖s‖², ‖y‖²
+ * and, of an ordinary step, γ and what `turns_aim` returns, or None; see `matrix_stride` */
+PyObject *turns_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Arrays a = {.count = 0};
+    Py_ssize_t m = ANY;
+    double square = 0.0, end = 0.0, ss = 0.0, yy = 0.0, slope = 0.0, out[3] = {0.0};
+    int ordinary = 0;
+    if (!counted(count, 22))
+        return NULL;
+    Turns v = turns_of(&a, args[0], args[1]);
+    const double *E = real_numbers(&a, args[2], &v.numbers, READ);
+    double *G = real_numbers(&a, args[3], &v.N, WRITE);
+    const double *old_T = real_numbers(&a, args[4], &v.N, READ);
+    double t = number(&a, args[5]);
+    const double *old = real_numbers(&a, args[6], &v.N, READ);
+    double *s = real_numbers(&a, args[7], &v.N, WRITE), *y = real_numbers(&a, args[8], &v.N, WRITE);
+    double *diagonal = real_numbers(&a, args[12], &m, WRITE);
+    Py_ssize_t all = m * v.N, small = m * m;
+    double *S = real_numbers(&a, args[9], &all, WRITE), *Y = real_numbers(&a, args[10], &all, WRITE);
+    double *inverse = real_numbers(&a, args[11], &small, WRITE);
+    double gamma = number(&a, args[13]), omega = number(&a, args[16]);
+    long row = integer(&a, args[14]), gone = integer(&a, args[15]);
+    double *T = real_numbers(&a, args[17], &v.N, WRITE);
+    Terms q = {number(&a, args[18]), number(&a, args[19]), (int)integer(&a, args[20]),
+               number(&a, args[21])};
+    if (a.failed || !has_rows(&a, m, row, gone))
+        return finish(&a, NULL);
+    double *room = workspace(&a, sizeof(double) * (size_t)(3 * m));
+    if (a.failed)
+        return finish(&a, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    square = lowered_of(v.n, v.B, v.Q, E, G);
+    for (Py_ssize_t i = 0; i < v.N; i++)
+        s[i] = t * old_T[i], y[i] = G[i] - old[i];
+    end = d_dot(v.N, G, s), ss = d_dot(v.N, s, s), yy = d_dot(v.N, y, y);
+    ordinary = is_ordinary(&q, t, square, end, yy);
+    if (ordinary) {
+        double sy = paired(&q, t, end);
+        keep_pair(m, v.N, S, Y, row, gone, s, y, sy, inverse, diagonal, room);
+        gamma = averaged(gamma, sy, omega * yy);
+        slope = aimed(&v, m, S, Y, inverse, diagonal, gamma, G, T, room);
+        surveyed_of(v.n, v.B, v.Q, T, out);
+    }
+    Py_END_ALLOW_THREADS
+    PyObject *ahead = ordinary ? Py_BuildValue("ddddd", gamma, slope, out[0], out[1], out[2])
+                               : Py_NewRef(Py_None);
+    return finish(&a, ahead == NULL ? NULL : Py_BuildValue("ddddN", square, end, ss, yy, ahead));
 }

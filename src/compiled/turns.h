@@ -12,5 +12,6 @@ PyObject *turns_ray(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *turns_straightened(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *turns_aim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *turns_aim_apart(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *turns_stride(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

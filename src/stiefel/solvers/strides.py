@@ -14,12 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from stiefel.geometry import compiled
-from stiefel.geometry.compiled import FirstTrial, LandingRay, faster
+from stiefel.geometry.compiled import FirstTrial, LandingRay, faster, kernels_of_turns
 from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.framed import Framed
 from stiefel.geometry.framed_ray import CompiledFramedRay, Split
 from stiefel.geometry.ray import Lowered, Secant, TangentRay
 from stiefel.geometry.stiefel import Stiefel
+from stiefel.geometry.turns import CompiledRotationRay, FramedRotations
 from stiefel.geometry.wide import CompiledWideRay
 from stiefel.types import Aim, Curve, Gradient, Point, Tangent
 
@@ -31,6 +32,7 @@ from .noise import Watch
 from .plain_pairs import LARGE, LOOKED_AT, SMALL, copied, striding
 from .problem import Problem
 from .secant_search import SecantSearch, Trial
+from .stack_pairs import Apart
 from .vector_scales import learned_from
 
 
@@ -67,12 +69,13 @@ def stride(
     curve = aim.curve
     if pairs.changes is not None:
         return _plain_stride(problem, search, rules, start, aim, watch, pairs, learned, gamma)
+    known = aim.slope, watch, pairs, learned, gamma
     if type(curve) is CompiledFramedRay:
-        known = caution, start, curve, aim.slope, watch, pairs, learned, gamma
-        return _framed_stride(problem, search, *known)
+        return _framed_stride(problem, search, caution, start, curve, *known)
+    if type(curve) is CompiledRotationRay:
+        return _turns_stride(problem, search, caution, start, curve, *known)
     if type(curve) is CompiledWideRay:
-        asked = search, metric, rules, start, curve, aim.slope, watch, pairs, learned, gamma
-        return _wide_stride(problem, *asked)
+        return _wide_stride(problem, search, metric, rules, start, curve, *known)
     if type(curve) is not LandingRay or curve.first is None:
         return None, None
     t, limit, size, old = curve.first.t, search.limit(curve), curve.bounded_length, learned[0]
@@ -207,12 +210,70 @@ def _framed_stride(
     watch = watch.after(watch.noise, rise, slopes, t * size, level)
     gamma, next_slope, *set_out = found
     ahead = T, next_slope, CompiledFramedRay.along(k, Q, U, drift, *set_out)
+    return _looked_at(
+        problem, search, Stride(Q, at, watch, kept, learned, gamma, ahead), apart
+    ), None
+
+
+def _turns_stride(
+    problem: Problem,
+    search: SecantSearch,
+    caution: float,
+    start: Gradient,
+    ray: CompiledRotationRay,
+    slope: float,
+    watch: Watch,
+    pairs: Pairs,
+    learned: tuple[Learned, ...],
+    gamma: float,
+) -> tuple[Stride | None, Trial | None]:
+    """The same of 2×2 or 3×3 rotations, in coordinates."""
+    geometry, apart, k, size = problem.geometry, pairs.apart, ray.kernels, ray.bounded_length
+    together = apart is None or not apart.on
+    blocks = type(pairs.S) is np.ndarray and len(pairs.diagonal) > 0
+    if not (together and blocks and isinstance(geometry, FramedRotations)) or problem.precond:
+        return None, None
+    limit, metric = search.limit(ray), learned[0].metric
+    t = min(1.0, limit)
+    Q = ray(t)
+    if kernels_of_turns(k, Q, start.G) is None:
+        return None, None
+    f, E, aux = problem.objective.value_and_gradient(Q)
+    rise = f - start.f
+    if not -math.inf < rise <= search.sufficient_decrease * t * slope:
+        at = problem.known(f, geometry.gradient(Q, E), aux)
+        return None, Trial(t, Q, at, ray.secant_pair(t, start, at) if at.finite else None)
+    row, gone, kept = with_row(pairs, pairs.rows)
+    G, s, y, T = (np.empty(start.G.shape) for _ in range(4))
+    omega = 0.0 if metric.horizontal else metric.omega
+    of_landing = geometry.rows, Q, in_rows(E), G, ray.tangent, t, start.G, s, y
+    terms = slope, search.curvature, t >= 0.99 * limit, caution * t * size
+    of_arrival = *kept[:4], gamma, row, gone, omega, T
+    square, end, ss, yy, found = k.compiled.turns_stride(*of_landing, *of_arrival, *terms)
+    if found is None:
+        at = problem.known(f, Lowered(G, square), aux)
+        return None, Trial(t, Q, at, Secant(s, y, Split(0.0, 0.0, ss, yy), slope=end))
+    at = Gradient(f, G, math.sqrt(square))
+    level, slopes = max(watch.noise, problem.noise.level(start.f)), (t * slope, t * (end / t))
+    watch = watch.after(watch.noise, rise, slopes, t * size, level)
+    gamma, next_slope, *seen = found
+    ahead = T, next_slope, CompiledRotationRay(k, Q, T, seen)
+    return _looked_at(
+        problem, search, Stride(Q, at, watch, kept, learned, gamma, ahead), apart
+    ), None
+
+
+def _looked_at(
+    problem: Problem, search: SecantSearch, taken: Stride, apart: Apart | None
+) -> Stride:
+    """The same of a stack, whose matrices are looked at one by one: apart, they are aimed anew."""
     if apart is None:
-        return Stride(Q, at, watch, kept, learned, gamma, ahead), None
-    kept = kept._replace(apart=apart)
-    kept = with_matrices_looked_at(problem, Q, at, kept, learned, search.curvature)
+        return taken
+    kept, X = taken.pairs._replace(apart=apart), taken.X
+    of_step = problem, X, taken.at, kept, taken.learned, search.curvature
+    kept = with_matrices_looked_at(*of_step)
     on = kept.apart is not None and kept.apart.on
-    return Stride(Q, at, watch, kept, learned, gamma, None if on else ahead), None
+    return taken._replace(pairs=kept, aimed=None if on else taken.aimed)
 
 
 def _plain_stride(
