@@ -556,6 +556,15 @@ MUTANTS = (
         compiled=True,
     ),
     Mutant(
+        METRIC,
+        "rotations, normals = (sums[0], sums[1]), (sums[2], sums[3])",
+        "normals, rotations = (sums[0], sums[1]), (sums[2], sums[3])",
+        "a step in one call takes rotations for normal parts",
+        "test_strides.py",
+        "nearly_square_matrices_have_the_same_bits",
+        compiled=True,
+    ),
+    Mutant(
         STRIDES,
         "told_otherwise = metric is not None and lesson is None and",
         "told_otherwise = False and lesson is None and",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from stiefel.function.counted import CountedObjective
 from stiefel.function.trees import Tree
 from stiefel.geometry.compiled import FirstTrial, LandingRay
 from stiefel.geometry.framed_ray import CompiledFramedRay
-from stiefel.geometry.frames import framed
+from stiefel.geometry.frames import framed, seen
 from stiefel.geometry.metric import CANONICAL
 from stiefel.geometry.turns import CompiledRotationRay
 from stiefel.geometry.wide import CompiledWideRay
@@ -156,10 +157,29 @@ def test_nearly_every_step_of_many_columns_is_one_call():
     assert result.success and sum(taken) > 0.8 * result.nit
 
 
-def test_nearly_every_step_of_a_square_matrix_is_one_call():
-    fun, x = quartic(12, 12, 0, False), stiefel.random_point(12, 12, seed=0)
-    known = {"rtol": 1e-9, "manifold": stiefel.Orthogonal()}
-    (result, _), _, taken = with_and_without(fun, x, METHODS["auto"], **known)
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.tuples(st.integers(1, 9), st.integers(2, 9)),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(METHODS_TRIED),
+)
+def test_runs_of_nearly_square_matrices_have_the_same_bits(seed, size, is_complex, span, method):
+    """ω is learned from their steps; ``span``: functions of the span, which begin without it."""
+    extra, k = size
+    n, dtype = k + 1 + extra % (k - 1) if k > 2 else 3, complex if is_complex else float
+    x, fun = (
+        stiefel.random_point(n, k, seed=seed, dtype=dtype),
+        quartic(n, k, seed, is_complex, span),
+    )
+    assert_same_run(*with_and_without(fun, x, method, rtol=1e-8, maxiter=80)[:2])
+
+
+@pytest.mark.parametrize("k", [8, 12])
+def test_nearly_every_step_in_a_frame_is_one_call(k):
+    fun, x = quartic(12, k, 0, False), stiefel.random_point(12, k, seed=0)
+    (result, _), _, taken = with_and_without(fun, x, METHODS["auto"], rtol=1e-9)
     assert result.success and sum(taken) > 0.8 * result.nit
 
 
@@ -249,23 +269,24 @@ def test_runs_to_rounding_and_of_many_complex_columns_have_the_same_bits(n, k, i
     assert one[0].message == other[0].message
 
 
-@pytest.mark.parametrize("shape", [(20, 3), (8, 8), (3, 3), (60, 20)])
+@pytest.mark.parametrize("shape", [(20, 3), (8, 8), (9, 7), (3, 3), (60, 20)])
 def test_what_is_seen_of_rounding_is_the_same(monkeypatch, shape):
     fun, x = quartic(*shape, 6, False), stiefel.random_point(*shape, seed=6)
     geometry, X = framed(Stiefel().bind(x), x)
 
     def watches():
-        objective = CountedObjective(fun, None, Tree(x), X)
+        objective = CountedObjective(fun, None, Tree(x), x)
+        objective.seen = partial(seen, geometry)
         problem = Problem(geometry, objective, noise=Model(geometry.eps(X)))
         state = METHODS["auto"].init(problem, X)
         for _ in range(90):
             state = METHODS["auto"].step(problem, state)
             yield state.watch
 
-    seen = list(watches())
+    found = list(watches())
     monkeypatch.setattr(lbfgs, "stride", lambda *arguments: (None, None))
-    assert seen == list(watches())
-    assert any(watch.blind for watch in seen)
+    assert found == list(watches())
+    assert any(watch.blind for watch in found)
 
 
 def test_nearly_every_step_is_one_call():
@@ -276,7 +297,7 @@ def test_nearly_every_step_is_one_call():
 
 @pytest.mark.parametrize("spoilt", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("part", ["value", "gradient"])
-@pytest.mark.parametrize("shape", [(20, 3), (6, 6), (3, 3), (45, 20)])
+@pytest.mark.parametrize("shape", [(20, 3), (6, 6), (8, 6), (3, 3), (45, 20)])
 def test_what_is_not_finite_ends_alike(spoilt, part, shape):
     fun, x = quartic(*shape, 1, False), stiefel.random_point(*shape, seed=1)
 
@@ -303,9 +324,10 @@ def test_what_is_not_finite_ends_alike(spoilt, part, shape):
             assert not one[0].success
 
 
-def test_a_function_that_stops_being_one_of_the_span_is_noticed():
+@pytest.mark.parametrize("n", [5, 60])
+def test_a_function_that_stops_being_one_of_the_span_is_noticed(n):
     """Its rotation part shows in the middle of a run, in the step that was under way."""
-    A, x = np.diag(np.linspace(1.0, 40.0, 60)), stiefel.random_point(60, 3, seed=2)
+    A, x = np.diag(np.linspace(1.0, 40.0, n)), stiefel.random_point(n, 3, seed=2)
 
     def changing():
         count = 0
@@ -361,6 +383,7 @@ class Watched:
     [
         ((30, 3), "matrix_stride", 26),
         ((6, 6), "framed_stride", 12),
+        ((8, 6), "framed_stride", 12),
         ((3, 3), "turns_stride", 14),
         ((60, 20), "wide_stride", 29),
     ],

@@ -39,14 +39,14 @@ Lesson lesson_of(Arrays *a, PyObject *given, Py_ssize_t k, size_t entry, const v
     return l;
 }
 
-/* ω after a step, as `LearnedMetric._rotated` finds it; 0 of a horizontal metric. */
-static double rotated(const Lesson *l, double omega)
+/* ω after a step, of Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖², as `LearnedMetric._rotated` finds it; 0 of a
+ * horizontal metric. */
+static double rotated(const double s[4], double omega, double change, double range)
 {
-    const double *s = l->sums.sums; /* Σ‖A‖², Σ‖B‖², Σ‖S‖², Σ‖T‖² */
-    if (omega == 0.0 || !(s[1] > 0.0 && s[2] > 0.0) || !isfinite(l->told.news))
+    if (omega == 0.0 || !(s[1] > 0.0 && s[2] > 0.0))
         return omega;
-    double found = fmin(fmax(sqrt(s[3] * s[0] / (s[2] * s[1])), 1.0), l->rotation_range);
-    return fmax(found / omega, omega / found) > l->rotation_change ? found : omega;
+    double found = fmin(fmax(sqrt(s[3] * s[0] / (s[2] * s[1])), 1.0), range);
+    return fmax(found / omega, omega / found) > change ? found : omega;
 }
 
 void take_lesson(size_t entry, Py_ssize_t k, Lesson *l, const void **D, double *omega, void *room)
@@ -55,7 +55,35 @@ void take_lesson(size_t entry, Py_ssize_t k, Lesson *l, const void **D, double *
     if (!l->sums.seen)
         return;
     *D = l->sums.replaced ? l->out[2] : *D;
-    *omega = rotated(l, *omega);
+    if (isfinite(l->told.news))
+        *omega = rotated(l->sums.sums, *omega, l->rotation_change, l->rotation_range);
+}
+
+SplitLesson split_lesson_of(Arrays *a, PyObject *given)
+{
+    double n[8] = {0.0};
+    few_numbers(a, given, 8, n);
+    return (SplitLesson){{n[0], n[1], n[2], n[3]}, n[4], n[5], n[6], n[7] != 0.0, 0};
+}
+
+void take_split_lesson(SplitLesson *l, double ss, double tt, double aa, double bb, double *omega)
+{
+    double *sums = l->sums, unit = ss + aa, new[4] = {aa, bb, ss, tt};
+    l->seen = ss > 1e-30 && tt > 0.0 && isfinite(ss + tt + aa + bb);
+    if (!l->seen)
+        return;
+    for (int i = 0; i < 4; i++)
+        sums[i] = l->memory * sums[i] + new[i] / unit;
+    if (l->enough)
+        *omega = rotated(sums, *omega, l->change, l->range);
+}
+
+PyObject *told_of_split(const SplitLesson *l, double omega)
+{
+    if (l == NULL || !l->seen)
+        return Py_NewRef(Py_None);
+    const double *s = l->sums;
+    return Py_BuildValue("ddddd", s[0], s[1], s[2], s[3], omega);
 }
 
 PyObject *told_of(const Lesson *l, double omega)

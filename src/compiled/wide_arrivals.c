@@ -218,8 +218,9 @@ static PyObject *arrived_in_frames(const Framed *v)
     return Py_BuildValue("dddddd", v->gamma, v->slope, out[0], out[1], out[2], out[3]);
 }
 
-/* From args: S, Y, R⁻¹, diagonal, G, Q, ω, T, U, E, probe or None, old γ or 0, row, gone, s, y. */
-static Framed framed_of(Arrays *a, PyObject *const *args)
+/* From args: S, Y, R⁻¹, diagonal, G, Q, ω, T, U, E, probe or None, old γ or 0, row, gone, s, y, of which
+ * the last two are read or written. */
+static Framed framed_of(Arrays *a, PyObject *const *args, enum Access access)
 {
     Framed v = {.m = ANY, .e = sizeof(double)};
     v.diagonal = real_numbers(a, args[3], &v.m, WRITE);
@@ -236,7 +237,7 @@ static Framed framed_of(Arrays *a, PyObject *const *args)
     v.E = array(a, args[9], v.many * v.k * v.k, v.e, WRITE);
     v.probe = optional_array(a, args[10], v.n, sizeof(double));
     v.row = integer(a, args[12]), v.gone = integer(a, args[13]);
-    v.s = real_numbers(a, args[14], &N, READ), v.y = real_numbers(a, args[15], &N, READ);
+    v.s = real_numbers(a, args[14], &N, access), v.y = real_numbers(a, args[15], &N, access);
     if (!a->failed && has_rows(a, v.m, v.row, v.gone))
         v.room = workspace(a, sizeof(double) * (size_t)(3 * v.m + 3 * v.n * numbers));
     return v;
@@ -249,7 +250,7 @@ PyObject *framed_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count
     Arrays a = {.count = 0};
     if (!counted(count, 18))
         return NULL;
-    Framed v = framed_of(&a, args);
+    Framed v = framed_of(&a, args, READ);
     v.sy = number(&a, args[16]), v.change = number(&a, args[17]);
     if (a.failed)
         return finish(&a, NULL);
@@ -258,28 +259,34 @@ PyObject *framed_arrival(PyObject *self, PyObject *const *args, Py_ssize_t count
     return finish(&a, arrived_in_frames(&v));
 }
 
-/* framed_stride(as `framed_of` has it, Euclidean gradient at Q, G to be written, old T, t, old G, s and
- * y to be written, ⟨∇f, T⟩ at the start, c₂, far, least ⟨s, y⟩ beside ‖y‖) -> ‖G‖²_g*, ⟨G, s⟩, ‖s‖²,
- * ‖y‖² and what `framed_arrival` returns, or None: of square matrices; see `matrix_stride` */
+/* framed_stride(as `framed_of` has it, Euclidean gradient at Q, G to be written, old T, t, old G, 4
+ * terms, the largest ‖rotation‖ of an f of the span, lesson or None) -> ‖G‖²_g*, ⟨G, s⟩, ‖s‖² and ‖y‖² of
+ * the normal parts and of the rotations and, of an ordinary step, what `framed_arrival` returns with what
+ * is learned, or None: of one matrix, or of a stack of square ones; see `matrix_stride` */
 PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Arrays a = {.count = 0};
-    double square = 0.0, slope = 0.0, ss = 0.0, yy = 0.0;
+    double square = 0.0, slope = 0.0, ss = 0.0, tt = 0.0, aa = 0.0, bb = 0.0;
     int ordinary = 0;
     if (!counted(count, 27))
         return NULL;
-    Framed v = framed_of(&a, args);
-    if (!a.failed && v.n != v.k)
-        refuse(&a, "expected square matrices");
-    Py_ssize_t size = v.n * v.k * (Py_ssize_t)(v.e / sizeof(double)), N = v.many * size;
+    Framed v = framed_of(&a, args, WRITE);
+    if (!a.failed && v.n != v.k && v.many != 1)
+        refuse(&a, "expected one matrix, or square ones");
+    Py_ssize_t numbers = (Py_ssize_t)(v.e / sizeof(double)), size = v.n * v.k * numbers;
+    Py_ssize_t N = v.many * size, head = v.k * v.k * numbers, rest = size - head;
     const double *E = real_numbers(&a, args[16], &N, READ), *Q = v.Q;
     double *G = real_numbers(&a, args[17], &N, WRITE);
     const double *T = real_numbers(&a, args[18], &N, READ);
     double t = number(&a, args[19]);
     const double *old = real_numbers(&a, args[20], &N, READ);
-    double *s = real_numbers(&a, args[21], &N, WRITE), *y = real_numbers(&a, args[22], &N, WRITE);
-    Terms q = {number(&a, args[23]), number(&a, args[24]), (int)integer(&a, args[25]),
-               number(&a, args[26])};
+    double *s = (double *)v.s, *y = (double *)v.y;
+    Terms q = {number(&a, args[21]), number(&a, args[22]), (int)integer(&a, args[23]),
+               number(&a, args[24])};
+    double turn = number(&a, args[25]);
+    SplitLesson given, *l = args[26] == Py_None ? NULL : &given;
+    if (l != NULL)
+        given = split_lesson_of(&a, args[26]);
     if (a.failed)
         return finish(&a, NULL);
     Py_BEGIN_ALLOW_THREADS
@@ -288,13 +295,27 @@ PyObject *framed_stride(PyObject *self, PyObject *const *args, Py_ssize_t count)
     for (Py_ssize_t i = 0; i < N; i++)
         s[i] = t * T[i], y[i] = G[i] - old[i];
     slope = d_dot(N, G, s);
-    for (Py_ssize_t top = 0; top < N; top += size)
-        ss += d_dot(size, s + top, s + top), yy += d_dot(size, y + top, y + top);
-    v.sy = paired(&q, t, slope), v.change = v.omega * yy;
-    ordinary = is_ordinary(&q, t, square, slope, yy);
-    if (ordinary)
+    for (Py_ssize_t top = 0; top < N; top += size) {
+        const double *of_s = s + top, *of_y = y + top;
+        aa += d_dot(head, of_s, of_s), bb += d_dot(head, of_y, of_y);
+        ss += d_dot(rest, of_s + head, of_s + head), tt += d_dot(rest, of_y + head, of_y + head);
+    }
+    v.sy = paired(&q, t, slope);
+    ordinary = is_ordinary(&q, t, square, slope, tt + bb) && !has_turned(v.e, v.k, G, turn);
+    if (ordinary) {
+        if (l != NULL)
+            take_split_lesson(l, ss, tt, aa, bb, &v.omega);
+        v.change = tt + v.omega * bb;
         arrive_in_frames(&v);
+    }
     Py_END_ALLOW_THREADS
-    PyObject *ahead = ordinary ? arrived_in_frames(&v) : Py_NewRef(Py_None);
-    return finish(&a, ahead == NULL ? NULL : Py_BuildValue("ddddN", square, slope, ss, yy, ahead));
+    PyObject *told = ordinary ? told_of_split(l, v.omega) : NULL;
+    const double *out = v.out;
+    PyObject *ahead = !ordinary      ? Py_NewRef(Py_None)
+                      : told == NULL ? NULL
+                                     : Py_BuildValue("ddddddN", v.gamma, v.slope, out[0], out[1], out[2],
+                                                     out[3], told);
+    return finish(&a, ahead == NULL
+                          ? NULL
+                          : Py_BuildValue("ddddddN", square, slope, ss, tt, aa, bb, ahead));
 }

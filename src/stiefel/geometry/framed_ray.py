@@ -138,6 +138,11 @@ class CompiledFramedRay(FramedRay):
         """T."""
         return self._T
 
+    @staticmethod
+    def head(G: Array) -> Array:
+        """The upper block of G, which is all of a square one."""
+        return G[..., : G.shape[-1], :]
+
     def __call__(self, t: float) -> Array:
         return compiled.framed_point(self._kernels, self._Q, self._T, t)
 

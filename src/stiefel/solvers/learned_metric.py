@@ -266,6 +266,23 @@ class LearnedMetric:
         new = new._replace(rotations=rotations, normals=normals)
         return self._rotated(new, new.metric) if new.steps >= self.least else new
 
+    def lesson_in_frame(self, old: Learned) -> tuple[float, ...]:
+        """What a compiled step needs to do the same."""
+        enough = float(old.steps + 1 >= self.least)
+        rules = self.memory, self.rotation_change, self.rotation_range, enough
+        return *old.rotations, *old.normals, *rules
+
+    def taught_in_frame(self, old: Learned, told: tuple[float, ...] | None) -> Learned:
+        """What is known after it, from what it told."""
+        if told is None:
+            return old.counted()
+        (*sums, omega), metric = told, old.metric
+        if not (metric.horizontal or omega == metric.omega):
+            metric = metric._replace(omega=omega)
+        rotations, normals = (sums[0], sums[1]), (sums[2], sums[3])
+        new = old._replace(metric=metric, rotations=rotations, normals=normals)
+        return new.counted()
+
     def _sums(
         self, old: Learned, ss: float, tt: float, aa: float, bb: float
     ) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -17,7 +17,7 @@ from stiefel.geometry import compiled
 from stiefel.geometry.compiled import FirstTrial, LandingRay, faster, kernels_of_turns
 from stiefel.geometry.compiled import rows as in_rows
 from stiefel.geometry.framed import Framed
-from stiefel.geometry.framed_ray import CompiledFramedRay, Split
+from stiefel.geometry.framed_ray import CompiledFramedRay, Split, probe_of
 from stiefel.geometry.ray import Lowered, Secant, TangentRay
 from stiefel.geometry.stiefel import Stiefel
 from stiefel.geometry.turns import CompiledRotationRay, FramedRotations
@@ -71,7 +71,7 @@ def stride(
         return _plain_stride(problem, search, rules, start, aim, watch, pairs, learned, gamma)
     known = aim.slope, watch, pairs, learned, gamma
     if type(curve) is CompiledFramedRay:
-        return _framed_stride(problem, search, caution, start, curve, *known)
+        return _framed_stride(problem, search, metric, caution, start, curve, *known)
     if type(curve) is CompiledRotationRay:
         return _turns_stride(problem, search, caution, start, curve, *known)
     if type(curve) is CompiledWideRay:
@@ -168,6 +168,7 @@ def _wide_stride(
 def _framed_stride(
     problem: Problem,
     search: SecantSearch,
+    metric: LearnedMetric | None,
     caution: float,
     start: Gradient,
     ray: CompiledFramedRay,
@@ -177,14 +178,13 @@ def _framed_stride(
     learned: tuple[Learned, ...],
     gamma: float,
 ) -> tuple[Stride | None, Trial | None]:
-    """The same of square matrices in a frame, which have nothing to learn but pairs."""
-    geometry, shape, apart = problem.geometry, start.G.shape, pairs.apart
-    square = isinstance(geometry, Framed) and shape[-2] == shape[-1]
-    if not square or problem.precond is not None or pairs.S is None:
+    """The same in a frame: of one matrix, or of square ones, which learn nothing but pairs."""
+    geometry, shape, apart, old = problem.geometry, start.G.shape, pairs.apart, learned[0]
+    square, together = shape[-2] == shape[-1], apart is None or not apart.on
+    serves = isinstance(geometry, Framed) and together and (square or len(shape) == 2)
+    if not serves or problem.precond is not None or pairs.S is None:
         return None, None
-    if apart is not None and apart.on:
-        return None, None
-    k, metric, limit, size = ray.kernels, learned[0].metric, search.limit(ray), ray.length
+    k, limit, size = ray.kernels, search.limit(ray), ray.length
     t = min(1.0, limit)
     Q = ray(t)
     if faster(k, Q, start.G) is not compiled:
@@ -196,23 +196,29 @@ def _framed_stride(
         at = problem.known(f, Lowered(*lowered), aux)
         return None, Trial(t, Q, at, ray.secant_pair(t, start, at) if at.finite else None)
     row, gone, kept = with_row(pairs, pairs.rows)
-    G, s, y, T, U, drift = (np.empty(shape, Q.dtype) for _ in range(6))
-    omega = 0.0 if metric.horizontal else metric.omega
-    of_arrival = *kept[:4], G, Q, omega, T, U, drift, None, gamma, row, gone, s, y
-    of_landing = in_rows(E), G, ray.tangent, t, start.G, s, y
-    terms = slope, search.curvature, t >= 0.99 * limit, caution * t * size
-    square, end, ss, yy, found = k.compiled.framed_stride(*of_arrival, *of_landing, *terms)
+    G, s, y, T, U = (np.empty(shape, Q.dtype) for _ in range(5))
+    drift, omega = np.empty_like(ray.head(G)), 0.0 if old.metric.horizontal else old.metric.omega
+    looks = not (square or metric is None or metric.passes_over(learned))
+    lesson = metric.lesson_in_frame(old) if looks else None  # type: ignore[union-attr]
+    probe = probe_of(G)
+    of_arrival = *kept[:4], G, Q, omega, T, U, drift, probe, gamma, row, gone, s, y
+    terms = slope, search.curvature, t >= 0.99 * limit, caution * t * size, largest_turn(old)
+    of_landing = in_rows(E), G, ray.tangent, t, start.G, *terms, lesson
+    norm, end, *split, found = k.compiled.framed_stride(*of_arrival, *of_landing)
     if found is None:
-        at = problem.known(f, Lowered(G, square, G), aux)
-        return None, Trial(t, Q, at, Secant(s, y, Split(0.0, 0.0, ss, yy), slope=end))
-    at = Gradient(f, G, math.sqrt(square), None, G)
+        at = problem.known(f, Lowered(G, norm, ray.head(G)), aux)
+        return None, Trial(t, Q, at, Secant(s, y, Split(*split), slope=end))
+    at = Gradient(f, G, math.sqrt(norm), None, ray.head(G))
     level, slopes = max(watch.noise, problem.noise.level(start.f)), (t * slope, t * (end / t))
     watch = watch.after(watch.noise, rise, slopes, t * size, level)
-    gamma, next_slope, *set_out = found
+    gamma, next_slope, *set_out, told = found
+    if lesson is not None:
+        learned = (metric.taught_in_frame(old, told),)  # type: ignore[union-attr]
+    elif metric is not None and not square:
+        learned = one_more_step(learned)
     ahead = T, next_slope, CompiledFramedRay.along(k, Q, U, drift, *set_out)
-    return _looked_at(
-        problem, search, Stride(Q, at, watch, kept, learned, gamma, ahead), apart
-    ), None
+    taken = Stride(Q, at, watch, kept, learned, gamma, ahead)
+    return _looked_at(problem, search, taken, apart), None
 
 
 def _turns_stride(
