@@ -154,7 +154,7 @@ def summary(counts: dict[str, dict[str, list[float]]]) -> None:
 def compare(names: dict[str, Any], methods: list[str], starts: list[int], path: Path) -> None:
     """Evaluations and CPU of everybody beside `auto`, one JSON line a run; see `record`.
 
-    Each is given up after six times the evaluations of `auto`.  A run is repeated where it takes
+    Each is given up after fifteen times the evaluations of `auto`.  A run is repeated where it takes
     less than a fifth of a second, and the fastest one counts.
     """
     solvers = {**{name: ours(method) for name, method in OURS.items()}, **peers.SOLVERS}
@@ -173,7 +173,7 @@ def compare(names: dict[str, Any], methods: list[str], starts: list[int], path: 
                         print(name, method, repr(error)[:100], flush=True)
                         row[method] = math.inf, math.inf
                     if method == "auto" and math.isfinite(row["auto"][0]):
-                        most = int(6 * row["auto"][0]) + 100
+                        most = int(15 * row["auto"][0]) + 100
                 file.write(json.dumps({"problem": name, "start": start, "spent": row}) + "\n")
                 file.flush()
                 print(name, start, row, flush=True)
