@@ -154,8 +154,8 @@ def summary(counts: dict[str, dict[str, list[float]]]) -> None:
 def compare(names: dict[str, Any], methods: list[str], starts: list[int], path: Path) -> None:
     """Evaluations and CPU of everybody beside `auto`, one JSON line a run; see `record`.
 
-    Each is given up after fifteen times the evaluations of `auto`.  A run is repeated where it takes
-    less than a fifth of a second, and the fastest one counts.
+    Each is given up after fifteen times the evaluations of `auto`.  A run is repeated where it
+    takes less than a fifth of a second, and the fastest one counts.
     """
     solvers = {**{name: ours(method) for name, method in OURS.items()}, **peers.SOLVERS}
     with path.open("a") as file:

@@ -180,9 +180,9 @@ def test_what_is_no_step_is_refused(kind, name):
                 return found
             return lambda *arguments: (asked.append(arguments), found(*arguments))[1]
 
-    def spied(problem, search, metric, rules, start, aim, *rest):
-        aim.curve.fast = Watched()
-        return take(problem, search, metric, rules, start, aim, *rest)
+    def spied(now):
+        now.aim.curve.fast = Watched()
+        return take(now)
 
     take = lbfgs.stride
     x, manifold = KINDS[kind](20, 1)

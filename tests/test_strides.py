@@ -391,13 +391,13 @@ class Watched:
 def test_what_is_no_step_is_refused(monkeypatch, shape, name, row):
     watched, take = [], lbfgs.stride
 
-    def spied(problem, search, metric, rules, start, aim, *rest):
+    def spied(now):
         for part in ("kernels", "_kernels"):
             kinds = LandingRay, CompiledFramedRay, CompiledWideRay, CompiledRotationRay
-            if type(aim.curve) in kinds and part in vars(aim.curve):
-                watched.append(Watched(vars(aim.curve)[part]))
-                setattr(aim.curve, part, watched[-1])
-        return take(problem, search, metric, rules, start, aim, *rest)
+            if type(now.aim.curve) in kinds and part in vars(now.aim.curve):
+                watched.append(Watched(vars(now.aim.curve)[part]))
+                setattr(now.aim.curve, part, watched[-1])
+        return take(now)
 
     monkeypatch.setattr(lbfgs, "stride", spied)
     monkeypatch.setattr(strides, "faster", lambda *arrays: strides.compiled)

@@ -40,7 +40,7 @@ from .row_model import GIVEN_UP, OFF, RowModel, Rows
 from .row_recognition import StepEnds
 from .secant_search import GROWTH_OF_GUESS, SearchStep, SecantSearch
 from .stack_pairs import direction_apart
-from .strides import Stride, stride
+from .strides import Setting, Stride, stride
 
 LARGE_POINT = 4_000_000  # entries of a point; from here on memory is scarcer than evaluations
 # A shorter part of a first trial contradicts: test_pairs_that_a_step_contradicts_are_forgotten.
@@ -183,9 +183,10 @@ class LBFGS:
         if not s.gamma:
             search = replace(search, growth=GROWTH_OF_GUESS)
         elif (rows := s.rows.unlooked() if self._model else s.rows) is not None:
-            known = s.at, s.aim, s.watch, s.pairs, s.learned, s.gamma
-            rules = self.caution, self.longest
-            found, first = stride(problem, search, self.metric, rules, *known)
+            found, first = stride(Setting(
+                problem, search, self.metric, self.caution, self.longest,
+                s.at, s.aim, s.watch, s.pairs, s.learned, s.gamma,
+            ))  # fmt: skip
             if found is not None:
                 return self._onward(problem, found, rows)
         taken = search(problem, s.at, s.aim, s.watch, first)

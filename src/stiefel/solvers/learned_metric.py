@@ -266,8 +266,11 @@ class LearnedMetric:
         new = new._replace(rotations=rotations, normals=normals)
         return self._rotated(new, new.metric) if new.steps >= self.least else new
 
-    def lesson_in_frame(self, old: Learned) -> tuple[float, ...]:
-        """What a compiled step needs to do the same."""
+    def lesson_in_frame(self, learned: tuple[Learned, ...]) -> tuple[float, ...] | None:
+        """What a compiled step needs to do the same; None if it is not looked at."""
+        if self.passes_over(learned):
+            return None
+        old = learned[0]
         enough = float(old.steps + 1 >= self.least)
         rules = self.memory, self.rotation_change, self.rotation_range, enough
         return *old.rotations, *old.normals, *rules
