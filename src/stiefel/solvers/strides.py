@@ -119,8 +119,8 @@ def stride(now: Setting) -> Found:
     problem, search, _, _, longest, start, _, _, pairs, learned, gamma = now
     if type(ray) is not LandingRay or ray.first is None:
         return NOTHING_FOUND
-    t, limit, size, old = ray.first.t, search.limit(ray), ray.bounded_length, learned[0]
-    lesson, by_formulas = now.lesson(t, ray.whole)
+    t, size, old = ray.first.t, ray.bounded_length, learned[0]
+    (lesson, by_formulas), limit = now.lesson(t, ray.whole), search.limit(ray)
     if t != min(1.0, limit) or by_formulas:
         return NOTHING_FOUND
     X = ray(t)
