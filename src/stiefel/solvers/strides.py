@@ -86,8 +86,8 @@ class Setting(NamedTuple):
         return self.pairs.apart is None or not self.pairs.apart.on
 
 
-Found = tuple["Stride | None", Trial | None]
-NOTHING_FOUND: Found = (None, None)
+Strided = tuple["Stride | None", Trial | None]
+NOTHING_FOUND: Strided = (None, None)
 
 
 class Stride(NamedTuple):
@@ -102,7 +102,7 @@ class Stride(NamedTuple):
     aimed: tuple[Tangent, float, Curve] | None  # None of matrices that have come apart
 
 
-def stride(now: Setting) -> Found:
+def stride(now: Setting) -> Strided:
     """An ordinary step, or another one's first trial; neither where there is no such kernel.
 
     Here of one tall matrix; others go their own ways.
@@ -157,7 +157,7 @@ def _taught(now: Setting, X: Point, lesson: Any, told: Any) -> tuple[Learned, ..
     return (metric.taught(now.problem.geometry, X, learned[0], lesson, told),)
 
 
-def _wide_stride(now: Setting, ray: CompiledWideRay) -> Found:
+def _wide_stride(now: Setting, ray: CompiledWideRay) -> Strided:
     """Of one matrix with many columns."""
     problem, search, _, _, longest, start, _, _, pairs, learned, gamma = now
     geometry, limit, old = problem.geometry, search.limit(ray), learned[0]
@@ -185,7 +185,7 @@ def _wide_stride(now: Setting, ray: CompiledWideRay) -> Found:
     return Stride(X, at, watch, kept, learned, gamma, aimed), None
 
 
-def _framed_stride(now: Setting, ray: CompiledFramedRay) -> Found:
+def _framed_stride(now: Setting, ray: CompiledFramedRay) -> Strided:
     """In a frame: of one matrix, or of square ones, which learn nothing but pairs."""
     problem, search, metric, _, _, start, _, _, pairs, learned, gamma = now
     shape, old, k, size = start.G.shape, learned[0], ray.kernels, ray.length
@@ -221,7 +221,7 @@ def _framed_stride(now: Setting, ray: CompiledFramedRay) -> Found:
     return _looked_at(now, Stride(Q, at, watch, kept, learned, gamma, ahead)), None
 
 
-def _turns_stride(now: Setting, ray: CompiledRotationRay) -> Found:
+def _turns_stride(now: Setting, ray: CompiledRotationRay) -> Strided:
     """Of 2×2 or 3×3 rotations, in coordinates."""
     problem, search, _, _, _, start, _, _, pairs, learned, gamma = now
     geometry, k, size, metric = problem.geometry, ray.kernels, ray.bounded_length, learned[0].metric
@@ -263,7 +263,7 @@ def _looked_at(now: Setting, taken: Stride) -> Stride:
     return taken._replace(pairs=kept, aimed=None if on else taken.aimed)
 
 
-def _plain_stride(now: Setting) -> Found:
+def _plain_stride(now: Setting) -> Strided:
     """Of vectors whose pairs are plain, unless they are due to be looked at one by one."""
     problem, search, _, _, longest, start, aim, _, pairs, learned, gamma = now
     if (ray := striding(aim.curve, start.G)) is None:
