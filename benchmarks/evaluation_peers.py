@@ -249,6 +249,8 @@ def _pymanopt_leaf(manifold: Any, x: Any) -> tuple[Any, Any]:
         raise NotForThis
     if kind is stiefel.Euclidean:
         return (m.ComplexEuclidean if np.iscomplexobj(x) else m.Euclidean)(*shape), False
+    if np.iscomplexobj(x):
+        raise NotForThis
     if kind is stiefel.Sphere and x.ndim == 1:
         return m.Sphere(*shape), False
     if kind is stiefel.Sphere:
@@ -258,8 +260,6 @@ def _pymanopt_leaf(manifold: Any, x: Any) -> tuple[Any, Any]:
     stack = {"k": shape[0]} if x.ndim == 3 else {}
     if kind is stiefel.SpecialOrthogonal:
         return m.SpecialOrthogonalGroup(shape[-1], **stack), False
-    if np.iscomplexobj(x):
-        raise NotForThis
     return (m.Grassmann if kind is stiefel.Grassmann else m.Stiefel)(*shape[-2:], **stack), False
 
 
