@@ -136,8 +136,8 @@ FOR_PROCESSORS void without_pairs(const Stack *s, double *q, double *weights)
     }
 }
 
-FOR_PROCESSORS void with_pairs(const Stack *s, double *r, const double *weights, const double *gammas, double gamma,
-                double factor, double longest)
+FOR_PROCESSORS void with_pairs(const Stack *s, double *r, const double *weights,
+                               const double *gammas, double gamma, double factor, double longest)
 {
     Py_ssize_t most = together(s);
     for (Py_ssize_t b = 0; b < s->B; b += most) {

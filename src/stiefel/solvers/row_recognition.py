@@ -39,7 +39,7 @@ from .row_ritz import asymmetry
 PAIRS = 3  # from which D is learned
 WEIGHTS = np.array([[1.0, 0.6, 0.3], [0.6, -0.8, 0.5], [0.3, 0.5, 0.7]])  # of K_jl in one sum
 ROUNDS = 2  # the second one sees numbers near one, and small ones as well as large ones
-# A gradient that fell so much during a rest of fifteen steps soon falls to any tolerance: a model
+# A gradient that fell so much during a rest (fifteen steps) soon falls to any tolerance: a model
 # of a constant part would cost more than it saves.  test_a_constant_part_is_not_asked_for_where_…
 FAST = 1e-3
 HOPELESS = 1e-3  # the asymmetry that is left over where there is no such structure
@@ -98,7 +98,7 @@ class Looking(NamedTuple):
         return Looking(None, D, 1, self.inexact, self.rests + 1, rest)
 
     def waiting(self, D: NumpyArray, rest: int, norm: float) -> Looking:
-        """The same of one that is patient, where the gradient has this norm."""
+        """The same of a patient one, which stays so: its first rest, or the same once more."""
         return Looking(None, D, 1, self.inexact, 1, rest, True, norm)
 
 

@@ -186,7 +186,10 @@ def _wide_stride(now: Setting, ray: CompiledWideRay) -> Strided:
 
 
 def _framed_stride(now: Setting, ray: CompiledFramedRay) -> Strided:
-    """In a frame: of one matrix, or of square ones, which learn nothing but pairs."""
+    """In a frame: of one matrix, or of square ones, which learn nothing but pairs.
+
+    No metric of square ones is horizontal: their gradients are rotations and nothing else.
+    """
     problem, search, metric, _, _, start, _, _, pairs, learned, gamma = now
     shape, old, k, size = start.G.shape, learned[0], ray.kernels, ray.length
     square = shape[-2] == shape[-1]
