@@ -123,8 +123,8 @@ MUTANTS = (
     ),
     Mutant(
         WIDE,
-        "if defect > (DRIFT",
-        "if defect > (1e6 * DRIFT",
+        "self.straightened = defect > (DRIFT",
+        "self.straightened = defect > (1e6 * DRIFT",
         "wide: X is never straightened",
         WIDE_RAYS,
         "stay or drifted",
