@@ -547,9 +547,9 @@ MUTANTS = (
         "short_real_vector",
     ),
     Mutant(
-        WIDE,
-        "self.first = None if self.straightened else first",
-        "self.first = first",
+        AIMS,
+        "ray.first = None if ray.straightened else first",
+        "ray.first = first",
         "a first trial is kept though the point that it was made from was moved",
         "test_strides.py",
         "has_drifted",

@@ -286,7 +286,21 @@ class FirstTrial(NamedTuple):
     N: Array  # the displacement of `cayley`
 
 
-class LandingRay(FastTangentRay):
+class StartingRay:
+    """A ray with which its first trial may come: the point is asked for once."""
+
+    first: FirstTrial | None = None
+    _last: Any
+
+    def __call__(self, t: float) -> Array:
+        first = self.first
+        if first is None or first.t != t:
+            return super().__call__(t)  # type: ignore[misc]
+        self._last, self.first = (t, first.N), None  # nobody holds on to the point
+        return first.X
+
+
+class LandingRay(StartingRay, FastTangentRay):
     """`FastTangentRay` of one matrix whose steps begin and end in one call each.
 
     Its frame is one array, and a first trial may come with it.  For small matrices what lies
@@ -311,13 +325,6 @@ class LandingRay(FastTangentRay):
     @property
     def _frame(self) -> Frame:  # type: ignore[override]
         return Frame(*self.whole)
-
-    def __call__(self, t: float) -> Array:
-        first = self.first
-        if first is None or first.t != t:
-            return super().__call__(t)
-        self._last, self.first = (t, first.N), None  # nobody holds on to the point
-        return first.X
 
     def landing(self, t: float, start: Any, Y: Array, E: Array) -> tuple[Any, Secant]:
         """The gradient at Y = X(t), of the Euclidean one E, and the pair of the step.

@@ -69,6 +69,15 @@ class FramedRay:
         if drift > (FRAME_DRIFT * eps) ** 2 * T.shape[-2]:
             self._Q = _restored(kernels, Q)
 
+    @property
+    def kernels(self) -> Kernels:
+        return self._kernels
+
+    @property
+    def tangent(self) -> Array:
+        """T."""
+        return self._T
+
     def __call__(self, t: float) -> Array:
         single = self._kernels.pure_numpy and self._Q.ndim == 2
         return (_point_in_place if single else _point)(self._kernels, self._Q, self._T, t)
@@ -128,15 +137,6 @@ class CompiledFramedRay(FramedRay):
     ) -> None:
         self._set_out(kernels, Q, T, E, square, largest, drift)
         self.bounded_length = math.sqrt(fastest)
-
-    @property
-    def kernels(self) -> Kernels:
-        return self._kernels
-
-    @property
-    def tangent(self) -> Array:
-        """T."""
-        return self._T
 
     @staticmethod
     def head(G: Array) -> Array:

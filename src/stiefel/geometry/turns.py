@@ -124,15 +124,6 @@ class CompiledRotationRay(RotationRay):
         self._kernels.compiled.turns_point(Q.shape[-1], Q, self._T, t, out)
         return out
 
-    @property
-    def kernels(self) -> Kernels:
-        return self._kernels
-
-    @property
-    def tangent(self) -> Array:
-        """T."""
-        return self._T
-
     def secant_pair(self, t: float, old: Any, new: Any) -> Secant:
         s, y, slope, _, _, ss, yy = straight_pair(self._kernels, self._T, t, old.G, new.G)
         return Secant(s, y, Split(0.0, 0.0, ss, yy), slope=slope)

@@ -26,7 +26,7 @@ import numpy as np
 from stiefel.backends.base import Kernels, kernel
 from stiefel.types import Array
 
-from .compiled import FirstTrial, LandingRoom, rows
+from .compiled import LandingRoom, StartingRay, rows
 from .framed_ray import DRIFT
 from .ray import Secant, Squares, TangentRay
 
@@ -195,22 +195,8 @@ class WideRay:
         return self._last[1]
 
 
-class CompiledWideRay(WideRay):
+class CompiledWideRay(StartingRay, WideRay):
     """`WideRay` by the compiled kernels; a first trial may come with it."""
-
-    first: FirstTrial | None = None
-
-    def __call__(self, t: float) -> Array:
-        first = self.first
-        if first is None or first.t != t:
-            return super().__call__(t)
-        self._last, self.first = (t, first.N), None  # nobody holds on to the point
-        return first.X
-
-    def starting_with(self, first: FirstTrial) -> Self:
-        """With a first trial from the point that was given, unless that had drifted."""
-        self.first = None if self.straightened else first
-        return self
 
     def room_to_land(
         self, t: float, start: Any, Y: Array, E: Array, span: bool

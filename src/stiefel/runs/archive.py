@@ -28,7 +28,7 @@ from .files import open_regular, write_whole
 
 KIND = "stiefel checkpoint"
 # 1 held nested records, 2 row models that see no gradient, 3 no doubt of gradients and no scales of
-# unit vectors.
+# unit vectors, 4 no strain of row models, 5 not where a patient look at them began to rest.
 FORMAT = 6
 MOST_COPIES = 64  # of one array: a small file cannot ask for all of the memory
 

@@ -192,7 +192,6 @@ class Ledger:
     def record(self, state: SolverState) -> None:
         at, objective = state.at, self.objective
         scale, aim = objective.scale, getattr(state, "aim", None)
-        expected = getattr(state, "expected_decrease", None)
         self.history.append((
             at.f / scale,
             at.norm / scale,
@@ -200,12 +199,12 @@ class Ledger:
             state.k,
             objective.nfev,
             objective.njev,
-            self.seconds_before + self._clock() - self._started,
+            self.elapsed(),
             state.restarted,
             # From the Gram matrices of the state's curve, where it has one.
             self.problem.geometry.defect(state.x) if aim is None else aim.curve.defect,
             objective.nhev,
-            (self._expected(state) if expected is None else expected) / scale,
+            self._expected(state) / scale,
         ))  # fmt: skip
         if at.finite:
             self._keep_best(state, at)

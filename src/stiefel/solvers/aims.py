@@ -174,8 +174,7 @@ class WideAim:
         geometry, X, T = self.geometry, self.X, self.T
         k = array_kernels(geometry, X)
         ray = CompiledWideRay.prepared(k, X, T, self.theta, self.frame, numbers)
-        if first is not None:
-            ray.starting_with(first)
+        ray.first = None if ray.straightened else first
         return T, slope, geometry.ray_along(X, T, self.metric) if ray.lossy else ray
 
 
