@@ -324,10 +324,15 @@ def test_what_is_not_finite_ends_alike(spoilt, part, shape):
             assert not one[0].success
 
 
-@pytest.mark.parametrize("n", [5, 60])
-def test_a_function_that_stops_being_one_of_the_span_is_noticed(n):
-    """Its rotation part shows in the middle of a run, in the step that was under way."""
-    A, x = np.diag(np.linspace(1.0, 40.0, n)), stiefel.random_point(n, 3, seed=2)
+@pytest.mark.parametrize(("n", "k"), [(60, 3), (5, 3), (60, 20)])
+@pytest.mark.parametrize("when", [9, 12, 15])
+def test_a_function_that_stops_being_one_of_the_span_is_noticed(n, k, when):
+    """Its rotation part shows in the middle of a run, in the step that was under way.
+
+    Slowly, so that the step is an ordinary one in all else.
+    """
+    A, x = np.diag(np.linspace(1.0, 40.0, n)), stiefel.random_point(n, k, seed=2)
+    last = 1.0 + np.linspace(0.1, 0.3, k)
 
     def changing():
         count = 0
@@ -336,18 +341,18 @@ def test_a_function_that_stops_being_one_of_the_span_is_noticed(n):
             nonlocal count
             count += 1
             AX = A @ X
-            weights = [1.0, 1.0, 1.0] if count < 15 else [1.0, 2.0, 3.0]
-            return float(np.vdot(X, AX * weights)) - 1e3 * (count >= 15), 2.0 * AX * weights
+            weights = last if count >= when else 1.0
+            return float(np.vdot(X, AX * weights)) - 1e4 * (count >= when), 2.0 * AX * weights
 
         return fun
 
-    method = stiefel.LBFGS(metric=METHODS["auto"].metric)
+    method = stiefel.LBFGS(metric=NEVER_DROPPED)
     one = run(changing(), x, method, rtol=1e-8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lbfgs, "stride", lambda *arguments: (None, None))
         assert_same_run(one, run(changing(), x, method, rtol=1e-8))
     assert one[0].success
-    np.testing.assert_allclose(one[0].fun, 3.0 * A[0, 0] + 2.0 * A[1, 1] + A[2, 2] - 1e3)
+    np.testing.assert_allclose(one[0].fun, last[::-1] @ np.diag(A)[:k] - 1e4)
 
 
 def test_a_resumed_run_repeats_every_bit(tmp_path):
